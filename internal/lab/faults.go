@@ -46,6 +46,7 @@ type Call struct {
 	Kind      Kind
 	Op        string
 	Volume    string // volume handle or PV name
+	Handle    string // the handle where Volume is the PV name; a rule's Volume may be either
 	Namespace string
 	Name      string
 }
@@ -290,7 +291,7 @@ func (f *Faults) match(c Call) *Handle {
 			continue
 		}
 		if !glob(r.Component, c.Component) || !glob(r.Node, c.Node) || !globOp(r.Op, c.Op) ||
-			!glob(r.Volume, c.Volume) || !glob(r.Namespace, c.Namespace) || !glob(r.Name, c.Name) {
+			!(glob(r.Volume, c.Volume) || c.Handle != "" && glob(r.Volume, c.Handle)) || !glob(r.Namespace, c.Namespace) || !glob(r.Name, c.Name) {
 			continue
 		}
 		h.seen++
