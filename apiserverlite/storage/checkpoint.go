@@ -1,0 +1,106 @@
+package storage
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"k8s.io/utils/clock"
+)
+
+const (
+	checkpointDelay = time.Second // after the first write since the last checkpoint
+	checkpointBytes = 4 << 20     // or once that much was written
+	truncateBytes   = 64 << 20    // a WAL file that has grown to this is cut back
+)
+
+// checkpointer moves pages from the WAL to the database on a connection of its own, so
+// that the writer never does. It sleeps until something was written.
+type checkpointer struct {
+	cfg   Config
+	clock clock.WithTicker
+	log   zerolog.Logger
+
+	dirty   chan struct{} // capacity 1: something was written
+	full    chan struct{} // capacity 1: a lot was written
+	pending atomic.Int64  // bytes since the last checkpoint
+	quit    chan struct{}
+	once    sync.Once
+}
+
+// newCheckpointer returns nil, on which every method does nothing, for a store without a file.
+func newCheckpointer(cfg Config, _ *database) *checkpointer {
+	if cfg.Durability == Memory {
+		return nil
+	}
+	return &checkpointer{cfg: cfg, clock: cfg.Clock, log: cfg.Log, dirty: make(chan struct{}, 1), full: make(chan struct{}, 1), quit: make(chan struct{})}
+}
+
+// wrote tells of a commit. It never blocks.
+func (c *checkpointer) wrote(rows, bytes int) {
+	if c == nil {
+		return
+	}
+	const rowOverhead = 8192 // a row touches about a table page and an index page
+	poke(c.dirty)
+	if c.pending.Add(int64(rows*rowOverhead+bytes)) > checkpointBytes {
+		poke(c.full)
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (c *checkpointer) stop() { c.once.Do(func() { close(c.quit) }) }
+
+func (c *checkpointer) run() {
+	var db *database
+	defer func() {
+		if db != nil {
+			_ = db.close() // nothing was written through it
+		}
+	}()
+	for {
+		select {
+		case <-c.quit:
+			return
+		case <-c.dirty:
+		}
+		t := c.clock.NewTimer(checkpointDelay)
+		select {
+		case <-c.quit:
+			t.Stop()
+			return
+		case <-c.full:
+		case <-t.C():
+		}
+		t.Stop()
+		c.pending.Store(0)
+		if db == nil {
+			var err error
+			if db, err = connect(c.cfg); err != nil {
+				c.log.Warn().Err(err).Msg("checkpoint: open a second connection")
+				continue
+			}
+		}
+		if err := db.exec("PRAGMA wal_checkpoint(" + c.mode() + ")"); err != nil {
+			c.log.Warn().Err(explain(err)).Msg("checkpoint")
+			_ = db.close() // a fresh connection for the next attempt
+			db = nil
+		}
+	}
+}
+
+// mode is passive, which waits for nobody, unless the file has grown too long.
+func (c *checkpointer) mode() string {
+	if fi, err := os.Stat(c.cfg.Path + "-wal"); err == nil && fi.Size() > truncateBytes {
+		return "TRUNCATE"
+	}
+	return "PASSIVE"
+}

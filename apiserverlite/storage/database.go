@@ -1,0 +1,210 @@
+package storage
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+)
+
+// migration brings the schema from one version to the next. The list is append-only:
+// its length is the version that this program writes.
+type migration string
+
+var migrations = []migration{`
+CREATE TABLE meta(k TEXT PRIMARY KEY, v) WITHOUT ROWID;
+CREATE TABLE resources(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, name TEXT NOT NULL, UNIQUE(grp, name));
+-- A plain rowid table on purpose: rows of a few KiB in an index tree spill to overflow pages and halve the speed.
+CREATE TABLE objects(
+  id   INTEGER PRIMARY KEY,
+  res  INTEGER NOT NULL,
+  ns   TEXT NOT NULL,
+  name TEXT NOT NULL,
+  rv   INTEGER NOT NULL,
+  enc  INTEGER NOT NULL,
+  crc  INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  UNIQUE(res, ns, name));
+INSERT INTO meta(k, v) VALUES('rv', 0), ('reserved', 0), ('clean', 1);
+`}
+
+// database is one connection. Connections are not safe for concurrent use.
+type database struct {
+	conn  *sqlite3.SQLiteConn
+	stmts map[string]driver.Stmt
+}
+
+const busyMillis = 10000 // the other connection only checkpoints
+
+func openDatabase(cfg Config, steps []migration) (*database, error) {
+	if cfg.Durability != Memory {
+		if fi, err := os.Stat(filepath.Dir(cfg.Path)); err != nil {
+			return nil, err
+		} else if !fi.IsDir() {
+			return nil, fmt.Errorf("%s is not a directory: %w", filepath.Dir(cfg.Path), fs.ErrInvalid)
+		}
+	}
+	db, err := connect(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.migrate(steps); err != nil {
+		db.close()
+		return nil, explain(err)
+	}
+	return db, nil
+}
+
+func connect(cfg Config) (*database, error) {
+	name := ":memory:"
+	if cfg.Durability != Memory {
+		name = "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(cfg.Path)
+	}
+	c, err := (&sqlite3.SQLiteDriver{}).Open(name)
+	if err != nil {
+		return nil, explain(err)
+	}
+	db := &database{conn: c.(*sqlite3.SQLiteConn), stmts: map[string]driver.Stmt{}}
+	sync := "NORMAL"
+	if cfg.Durability == Full {
+		sync = "FULL"
+	}
+	for _, p := range []string{
+		fmt.Sprintf("busy_timeout=%d", busyMillis), "page_size=4096", "journal_mode=WAL", "synchronous=" + sync, "wal_autocheckpoint=0",
+		"journal_size_limit=67108864", "cache_size=-4000", "temp_store=MEMORY", "mmap_size=0", "foreign_keys=OFF", "trusted_schema=OFF",
+	} {
+		if err := db.exec("PRAGMA " + p); err != nil {
+			db.close()
+			return nil, explain(fmt.Errorf("set %s: %w", p, err))
+		}
+	}
+	return db, nil
+}
+
+func (d *database) migrate(steps []migration) error {
+	have, err := d.number("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	want := int64(len(steps))
+	switch {
+	case have > want:
+		return fmt.Errorf("%w: its schema is version %d, this drydock knows up to %d; use the newer drydock or another state directory", ErrNewer, have, want)
+	case have == 0:
+		if n, err := d.number("SELECT count(*) FROM sqlite_schema"); err != nil {
+			return err
+		} else if n > 0 {
+			return fmt.Errorf("%w: it is an SQLite file, but not one of drydock's", ErrCorrupt)
+		}
+	}
+	if have == want {
+		return nil
+	}
+	if err := d.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	for i := have; i < want; i++ {
+		if err := d.exec(string(steps[i])); err != nil {
+			d.rollback()
+			return fmt.Errorf("migrate schema from version %d to %d: %w", i, i+1, err)
+		}
+	}
+	if err := d.exec(fmt.Sprintf("PRAGMA user_version=%d", want)); err != nil {
+		d.rollback()
+		return err
+	}
+	return d.exec("COMMIT")
+}
+
+func (d *database) exec(sql string) error {
+	_, err := d.conn.Exec(sql, nil)
+	return err
+}
+
+// rollback ends a transaction if one is open.
+func (d *database) rollback() {
+	if !d.conn.AutoCommit() {
+		_ = d.exec("ROLLBACK") // an error leaves nothing to do: the next BEGIN will tell
+	}
+}
+
+// run executes a statement that is prepared once for each connection.
+func (d *database) run(sql string, args ...driver.Value) error {
+	st, ok := d.stmts[sql]
+	if !ok {
+		var err error
+		if st, err = d.conn.Prepare(sql); err != nil {
+			return err
+		}
+		d.stmts[sql] = st
+	}
+	//nolint:staticcheck // the raw driver connection has no other call without a context, and a context costs a goroutine
+	_, err := st.Exec(args)
+	return err
+}
+
+// query calls each with every row. The values are valid until it returns.
+func (d *database) query(sql string, each func([]driver.Value) error) error {
+	rows, err := d.conn.Query(sql, nil)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	vals := make([]driver.Value, len(rows.Columns()))
+	for {
+		if err := rows.Next(vals); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := each(vals); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *database) number(sql string) (int64, error) {
+	n, found := int64(0), false
+	err := d.query(sql, func(v []driver.Value) error {
+		n, found = v[0].(int64)
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%w: %s gives no number", ErrCorrupt, sql)
+	}
+	return n, err
+}
+
+func (d *database) close() error {
+	for _, st := range d.stmts {
+		_ = st.Close() // finalizing reports the statement's last error again
+	}
+	return d.conn.Close()
+}
+
+// explain adds the kind and plain words to SQLite's own errors.
+func explain(err error) error {
+	var e sqlite3.Error
+	if err == nil || !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code {
+	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB, sqlite3.ErrFormat:
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case sqlite3.ErrFull:
+		return fmt.Errorf("%w: the disk is full: %w", ErrUnavailable, err)
+	case sqlite3.ErrIoErr:
+		return fmt.Errorf("%w: the disk failed: %w", ErrUnavailable, err)
+	case sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrCantOpen:
+		return fmt.Errorf("%w: the file cannot be written: %w", ErrUnavailable, err)
+	case sqlite3.ErrBusy, sqlite3.ErrLocked:
+		return fmt.Errorf("%w: another process holds the file: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
