@@ -376,3 +376,27 @@ func TestFinishedLivesAreBounded(t *testing.T) {
 		t.Errorf("%d lives on record", n)
 	}
 }
+
+func TestCallsNameTheirNodeAndPod(t *testing.T) {
+	w := newWorld(t)
+	w.tr.Object(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "csi.drydock.dev", NodeID: "4711"}}}})
+	w.claim()
+	w.volume()
+	w.bind()
+	w.pod("web")
+	w.schedule("web", "n1")
+	at := w.clock.Now()
+	w.tr.Span(lab.Span{ID: "a", Op: "ControllerPublishVolume", Volume: handle, Start: at, End: at, Attrs: map[string]string{"request": `{"node_id":"4711","volume_id":"x"}`}})
+	w.tr.Span(lab.Span{ID: "b", Op: "ControllerPublishVolume", Volume: handle, Start: at, End: at, Attrs: map[string]string{"request": `{"node_id":"4712","volume_id":"x"}`}})
+	w.tr.Span(lab.Span{ID: "c", Op: "NodePublishVolume", Node: "n1", Volume: handle, Start: at, End: at, Attrs: map[string]string{"request": `{"target_path":"/k/pods/uid-web/volumes/x"}`}})
+	w.tr.Span(lab.Span{ID: "d", Op: "NodePublishVolume", Node: "n1", Volume: handle, Start: at, End: at, Attrs: map[string]string{"request": `{"target_path":"/k/pods/uid-other/volumes/x"}`}})
+	if s := w.step(Attached); s.Attempts != 1 || s.Tries[0].Node != "n1" {
+		t.Errorf("attached %+v", s)
+	}
+	if s := w.step(Published); s.Attempts != 1 {
+		t.Errorf("published %+v", s)
+	}
+	if got := w.life().Truths.Actual.Attached; len(got) != 2 {
+		t.Errorf("actual %v", got)
+	}
+}

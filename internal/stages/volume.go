@@ -68,7 +68,7 @@ func (t *Tracker) Span(s lab.Span) []Ref {
 		t.trimOrphans()
 	}
 	node := s.Node
-	if id := firstAttr(s.Attrs, "node_id", "node", "nodeID"); node == "" && id != "" {
+	if id := nodeIDIn(s.Attrs); node == "" && id != "" {
 		node = id
 		if name, ok := t.nodeIDs[id]; ok {
 			node = name
@@ -104,11 +104,15 @@ func podIn(attrs map[string]string) string {
 	return ""
 }
 
-func firstAttr(attrs map[string]string, keys ...string) string {
-	for _, k := range keys {
-		if v := attrs[k]; v != "" {
-			return v
-		}
+// nodeIDIn finds the node that a controller call names by the driver's own id. The
+// proxy records requests as JSON, cut off at a bound, so this looks for the one field.
+func nodeIDIn(attrs map[string]string) string {
+	if id := attrs["node_id"]; id != "" {
+		return id
+	}
+	if _, rest, ok := strings.Cut(attrs["request"], `"node_id":"`); ok {
+		id, _, _ := strings.Cut(rest, `"`)
+		return id
 	}
 	return ""
 }
