@@ -1,0 +1,53 @@
+# drydock. "make run" and "make test" need Go, gcc, make and git; they install the rest where they can.
+
+SHELL     := bash
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+GO        ?= go
+TAGS      := osusergo netgo sqlite_omit_load_extension
+OS        := $(shell $(GO) env GOOS)
+LDFLAGS   := -s -w -X drydock.dev/drydock/internal/cluster.version=$(VERSION)
+ifeq ($(OS),linux)
+LDFLAGS   += -extldflags=-static
+endif
+export CGO_ENABLED ?= 1
+# Two packages at a time: the dependencies are large, and small machines run out of memory first.
+export GOFLAGS := -p=2 -buildvcs=false
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+TIMEOUT     ?= 20m
+
+.PHONY: run build test check bench soak interop tools clean
+
+run: build tools-run ## start a cluster and walk one volume from claim to running pod
+	bin/drydock demo
+
+build: ## bin/drydock, static on Linux
+	@echo "building bin/drydock (the first time compiles Kubernetes' packages: some minutes)"
+	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/drydock ./cmd/drydock
+
+test: tools-test build ## every test but soak
+	$(GO) test -tags '$(TAGS)' -timeout $(TIMEOUT) ./...
+	cd internal/interop && DRYDOCK_BIN=$(CURDIR)/bin/drydock $(GO) test -timeout $(TIMEOUT) ./...
+
+check: ## formatting, vet, staticcheck, race tests, import directions
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	$(GO) vet -tags '$(TAGS)' ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./fakecloud/... ./internal/host ./internal/sock ./internal/mounts
+	GOOS=windows CGO_ENABLED=0 $(GO) vet ./fakecloud/... ./internal/sock ./internal/mounts
+	$(GO) run $(STATICCHECK) -tags '$(subst $() ,$(comma),$(TAGS))' ./...
+	$(GO) test -race -tags '$(TAGS)' -timeout $(TIMEOUT) ./internal/... ./fakecloud/... ./apiserverlite/... ./driver/... ./nodesim/... ./web
+comma := ,
+
+bench: build tools-run ## the performance claims, each against its floor in the same run
+	$(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./internal/bench
+
+soak: ## long random runs
+	DRYDOCK_SOAK=1 $(GO) test -tags '$(TAGS)' -timeout 3h -run 'Soak|Model|Kill' ./... -rapid.checks=2000
+
+tools-run:
+	@.ci/tools mkfs.ext4 blkid
+tools-test:
+	@.ci/tools mkfs.ext4 blkid mkfs.xfs mkfs.btrfs chromium-headless-shell
+
+clean:
+	rm -rf bin
