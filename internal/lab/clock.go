@@ -80,6 +80,8 @@ func (c *Clock) NewTicker(d time.Duration) clock.Ticker {
 		panic("lab: non-positive ticker interval")
 	}
 	k := &ticker{ch: make(chan time.Time, 1)}
+	k.mu.Lock() // the first tick waits until k.t is set
+	defer k.mu.Unlock()
 	k.t = c.start(d, nil, func() {
 		select {
 		case k.ch <- c.Now():
@@ -153,15 +155,15 @@ func (t *timer) drain() {
 type ticker struct {
 	ch      chan time.Time
 	mu      sync.Mutex
-	t       *timer
-	stopped bool // guarded by mu
+	t       *timer // guarded by mu
+	stopped bool   // guarded by mu
 }
 
 func (k *ticker) C() <-chan time.Time { return k.ch }
 
 func (k *ticker) Stop() {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.stopped = true
-	k.mu.Unlock()
 	k.t.Stop()
 }
