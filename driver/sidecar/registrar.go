@@ -85,6 +85,9 @@ func RegisterOnce(ctx context.Context, cfg RegistrarConfig) error {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", path, err)
 	case err := <-r.refused:
+		stop := context.AfterFunc(ctx, server.Stop)
+		defer stop()
+		server.GracefulStop() // the kubelet gets its answer
 		return err
 	case <-ctx.Done():
 		if u, ok := listener.(*net.UnixListener); ok && errors.Is(context.Cause(ctx), lab.ErrKilled) {
