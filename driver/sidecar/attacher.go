@@ -31,10 +31,11 @@ const (
 
 // attachOnce is external-attacher's command without its flags.
 func attachOnce(ctx context.Context, cfg *Config) error {
-	conn, err := connect(ctx, cfg)
+	conn, disconnect, err := connect(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	defer disconnect()
 	timeout := orDefault(cfg.Timeout, attachTimeout)
 	if err := rpc.ProbeForever(ctx, conn, timeout); err != nil {
 		return err
@@ -98,20 +99,6 @@ func attachCapabilities(ctx context.Context, conn *grpc.ClientConn) (attachCaps,
 		publishedNodes:        c[csi.ControllerServiceCapability_RPC_LIST_VOLUMES] && c[csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES],
 		singleNodeMultiWriter: c[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER],
 	}, err
-}
-
-// driverName asks the driver, and holds it to the name that it is expected to have.
-func driverName(ctx context.Context, conn *grpc.ClientConn, cfg *Config) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, shortCall)
-	defer cancel()
-	name, err := rpc.GetDriverName(ctx, conn)
-	if err != nil {
-		return "", fmt.Errorf("ask driver at %s for its name: %w", cfg.Address, err)
-	}
-	if cfg.DriverName != "" && name != cfg.DriverName {
-		return "", fmt.Errorf("driver at %s calls itself %s, not %s", cfg.Address, name, cfg.DriverName)
-	}
-	return name, nil
 }
 
 func orDefault[T comparable](v, otherwise T) T {

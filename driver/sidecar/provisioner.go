@@ -55,12 +55,17 @@ type provisioner struct {
 // provisionOnce is external-provisioner's command without its flags.
 func provisionOnce(ctx context.Context, cfg *Config) error {
 	p := &provisioner{cfg: cfg, timeout: orDefault(cfg.Timeout, provisionTimeout)}
+	var disconnect func()
+	var err error
+	if p.conn, disconnect, err = connect(ctx, cfg); err != nil {
+		return err
+	}
+	defer disconnect()
 	if err := p.meet(ctx); err != nil {
 		return err
 	}
 	core := rest.CopyConfig(cfg.RESTConfig)
 	core.ContentType = runtime.ContentTypeProtobuf
-	var err error
 	if p.client, err = kubernetes.NewForConfig(core); err != nil {
 		return fmt.Errorf("make API client: %w", err)
 	}
@@ -71,11 +76,8 @@ func provisionOnce(ctx context.Context, cfg *Config) error {
 	return p.run(ctx)
 }
 
-// meet connects to the driver and asks what it is.
+// meet asks the driver what it is.
 func (p *provisioner) meet(ctx context.Context) (err error) {
-	if p.conn, err = connect(ctx, p.cfg); err != nil {
-		return err
-	}
 	if err := ctrl.Probe(ctx, p.conn, p.timeout); err != nil {
 		return err
 	}

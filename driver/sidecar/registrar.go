@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/kubernetes-csi/csi-lib-utils/connection"
-	"github.com/kubernetes-csi/csi-lib-utils/rpc"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -20,12 +18,12 @@ import (
 
 // RegistrarConfig describes the registration of one driver on one node.
 type RegistrarConfig struct {
-	// DriverSocket is where the registrar asks the driver for its name.
-	DriverSocket string
+	// Address is the socket where the registrar asks the driver for its name.
+	Address string
 	// RegistryDir is the kubelet's plugins_registry directory. It must exist.
 	RegistryDir string
-	// KubeletRegistrationPath is the socket that the kubelet is told to call; empty means DriverSocket.
-	KubeletRegistrationPath string
+	// KubeletSocket is the socket that the kubelet is told to call; empty means Address.
+	KubeletSocket string
 	// Component is the life that the registrar belongs to; nil outside of a lab.
 	Component *lab.Component
 	Log       zerolog.Logger
@@ -47,7 +45,7 @@ const supportedVersion = "1.0.0"
 // At the end the socket is removed, whereby the kubelet deregisters the driver. It
 // stays if the component was killed, as it does for a killed process.
 func RunRegistrar(ctx context.Context, cfg RegistrarConfig) error {
-	if cfg.DriverSocket == "" || cfg.RegistryDir == "" {
+	if cfg.Address == "" || cfg.RegistryDir == "" {
 		return errors.New("run registrar: the driver's socket and the registry directory are needed")
 	}
 	log := cfg.Log.With().Str("component", "registrar").Logger()
@@ -57,7 +55,7 @@ func RunRegistrar(ctx context.Context, cfg RegistrarConfig) error {
 // RegisterOnce is one life of a registrar. It gives nil when ctx ends, and otherwise
 // says why it ended.
 func RegisterOnce(ctx context.Context, cfg RegistrarConfig) error {
-	name, err := pluginName(ctx, cfg.DriverSocket)
+	name, err := pluginName(ctx, cfg.Address)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -70,8 +68,8 @@ func RegisterOnce(ctx context.Context, cfg RegistrarConfig) error {
 		return fmt.Errorf("offer driver %s to the kubelet: %w", name, err)
 	}
 	r := &registrar{name: name, cfg: cfg, refused: make(chan error, 1)}
-	if r.cfg.KubeletRegistrationPath == "" {
-		r.cfg.KubeletRegistrationPath = cfg.DriverSocket
+	if r.cfg.KubeletSocket == "" {
+		r.cfg.KubeletSocket = cfg.Address
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	registration.RegisterRegistrationServer(server, r)
@@ -99,22 +97,12 @@ func RegisterOnce(ctx context.Context, cfg RegistrarConfig) error {
 
 // pluginName asks the driver for its name.
 func pluginName(ctx context.Context, socket string) (string, error) {
-	address, err := sock.Path(socket)
+	conn, err := dial(socket, "drydock-registrar")
 	if err != nil {
 		return "", err
 	}
-	conn, err := connection.Connect(ctx, address, nil)
-	if err != nil {
-		return "", fmt.Errorf("connect to CSI driver at %s: %w", socket, err)
-	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, shortCall)
-	defer cancel()
-	name, err := rpc.GetDriverName(ctx, conn)
-	if err != nil {
-		return "", fmt.Errorf("ask driver at %s for its name: %w", socket, err)
-	}
-	return name, nil
+	return driverName(ctx, conn, &Config{Address: socket})
 }
 
 // registrar answers the kubelet.
@@ -129,7 +117,7 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 	return &registration.PluginInfo{
 		Type:              registration.CSIPlugin,
 		Name:              r.name,
-		Endpoint:          r.cfg.KubeletRegistrationPath,
+		Endpoint:          r.cfg.KubeletSocket,
 		SupportedVersions: []string{supportedVersion},
 	}, nil
 }

@@ -77,7 +77,7 @@ func startRegistrar(t *testing.T) *registrarBench {
 	serveDriver(t, b.csi, &tinyDriver{})
 	go func() {
 		b.once <- RegisterOnce(b.component.Context(), RegistrarConfig{
-			DriverSocket: b.csi, RegistryDir: dir, KubeletRegistrationPath: "/var/lib/kubelet/plugins/tiny/csi.sock", Component: b.component})
+			Address: b.csi, RegistryDir: dir, KubeletSocket: "/var/lib/kubelet/plugins/tiny/csi.sock", Component: b.component})
 	}()
 	t.Cleanup(b.component.Stop)
 	return b
@@ -141,7 +141,7 @@ func TestRegistrarTriesAgain(t *testing.T) {
 	done := make(chan error, 1)
 	serveDriver(t, filepath.Join(dir, "csi.sock"), &tinyDriver{})
 	go func() {
-		done <- RunRegistrar(ctx, RegistrarConfig{DriverSocket: filepath.Join(dir, "csi.sock"), RegistryDir: dir, Registered: func() { registered <- struct{}{} }})
+		done <- RunRegistrar(ctx, RegistrarConfig{Address: filepath.Join(dir, "csi.sock"), RegistryDir: dir, Registered: func() { registered <- struct{}{} }})
 	}()
 	stopped := func() {
 		cancel()

@@ -31,16 +31,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kubernetes-csi/csi-lib-utils/connection"
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"drydock.dev/drydock/driver/sidecar/gates"
 	"drydock.dev/drydock/internal/lab"
-	"drydock.dev/drydock/internal/sock"
 )
 
 // Config of a sidecar. RESTConfig and Address are needed; the rest has upstream's defaults.
@@ -71,6 +68,9 @@ type Config struct {
 
 	// Started is called each time the sidecar's workers have started; it may be nil.
 	Started func()
+
+	agent string                  // how the sidecar names itself to the driver
+	end   context.CancelCauseFunc // ends the present life
 }
 
 // ErrDriverLost ends a life when the connection to the driver is gone.
@@ -120,7 +120,11 @@ func restart(ctx context.Context, name string, log zerolog.Logger, c *lab.Compon
 		if clk.Since(began) > settled {
 			pause = restartPause
 		}
-		log.Warn().Err(err).Dur("again", pause).Msg(name + " ended by itself")
+		level := zerolog.DebugLevel // at the start of a cluster the driver may take a moment longer
+		if pause == restartPauseMax {
+			level = zerolog.WarnLevel
+		}
+		log.WithLevel(level).Err(err).Dur("again", pause).Msg(name + " ended by itself")
 		t := clk.NewTimer(pause)
 		select {
 		case <-t.C():
@@ -139,38 +143,12 @@ func lifetime(ctx context.Context, name string, log zerolog.Logger, cfg *Config,
 	own := *cfg
 	own.RESTConfig = rest.CopyConfig(cfg.RESTConfig)
 	own.RESTConfig.QPS, own.RESTConfig.Burst, own.RESTConfig.RateLimiter = -1, 0, nil
-	if own.RESTConfig.UserAgent == "" {
-		own.RESTConfig.UserAgent = "drydock-" + name
-	}
+	own.end, own.agent = end, "drydock-"+name
+	own.RESTConfig.UserAgent = orDefault(own.RESTConfig.UserAgent, own.agent)
 	own.RESTConfig.Wrap(func(rt http.RoundTripper) http.RoundTripper { return severed{ctx: ctx, next: rt} })
-	err := once(withEnd(ctx, end), &own)
+	err := once(ctx, &own)
 	if cause := context.Cause(ctx); err == nil && errors.Is(cause, ErrDriverLost) {
 		err = cause
 	}
 	return err
-}
-
-type endKey struct{}
-
-func withEnd(ctx context.Context, end context.CancelCauseFunc) context.Context {
-	return context.WithValue(ctx, endKey{}, end)
-}
-
-// connect opens the connection that a life has to its driver. It is closed when ctx
-// ends; ctx ends when it is lost.
-func connect(ctx context.Context, cfg *Config) (*grpc.ClientConn, error) {
-	address, err := sock.Path(cfg.Address)
-	if err != nil {
-		return nil, err
-	}
-	end, _ := ctx.Value(endKey{}).(context.CancelCauseFunc)
-	conn, err := connection.Connect(ctx, address, nil, connection.OnConnectionLoss(func(context.Context) bool {
-		end(ErrDriverLost)
-		return false
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("connect to CSI driver at %s: %w", cfg.Address, err)
-	}
-	context.AfterFunc(ctx, func() { conn.Close() })
-	return conn, nil
 }
