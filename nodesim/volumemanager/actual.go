@@ -1,0 +1,373 @@
+package volumemanager
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/nodesim/volumeplugin"
+)
+
+// DeviceState is the state of a volume's own mount on the node.
+//
+//	NotMounted --MountDevice ok--> GloballyMounted --UnmountDevice ok--> NotMounted
+//	NotMounted --uncertain error--> Uncertain --MountDevice ok--> GloballyMounted
+//	Uncertain --final error, unless found on disk--> NotMounted
+//	any --UnmountDevice error--> Uncertain
+type DeviceState string
+
+// The device states.
+const (
+	DeviceNotMounted      DeviceState = "NotMounted"
+	DeviceGloballyMounted DeviceState = "GloballyMounted"
+	DeviceUncertain       DeviceState = "Uncertain"
+)
+
+// MountState is the state of a volume in one pod; a pod that has no entry has it not mounted.
+//
+//	(absent) --SetUp ok--> Mounted --TearDown ok--> (absent)
+//	(absent) --uncertain error--> Uncertain --SetUp ok--> Mounted
+//	Uncertain --final error, unless found on disk--> (absent)
+//	any --TearDown error--> Uncertain
+type MountState string
+
+// The mount states.
+const (
+	NotMounted MountState = "NotMounted"
+	Mounted    MountState = "Mounted"
+	Uncertain  MountState = "Uncertain"
+)
+
+// Attachability of a volume: whether a controller attaches and detaches it.
+type Attachability string
+
+// What is known of it. It is Unknown for what was found on disk until the node's status was read.
+const (
+	Attachable        Attachability = "True"
+	NotAttachable     Attachability = "False"
+	AttachUnconfirmed Attachability = "Uncertain"
+)
+
+// actual is what is up on the node. A volume that has an entry is attached.
+type actual struct {
+	notify  func()
+	mu      sync.RWMutex
+	volumes map[UniqueName]*haveVolume // guarded by mu
+}
+
+type haveVolume struct {
+	name       UniqueName
+	spec       *volumeplugin.Spec
+	plugin     string
+	attach     Attachability
+	devicePath string
+	mountPath  string
+	device     DeviceState
+	label      *string // nil until something was mounted
+	found      bool    // the device was found on disk and has not been mounted in this life
+	pods       map[types.UID]*havePod
+}
+
+type havePod struct {
+	state   MountState
+	spec    *volumeplugin.Spec
+	path    string
+	gid     string
+	remount bool
+	found   bool // found on disk and not mounted in this life
+}
+
+// have is one volume copied out of the state.
+type have struct {
+	Volume     UniqueName
+	Spec       *volumeplugin.Spec
+	Plugin     string
+	Attach     Attachability
+	DevicePath string
+	MountPath  string
+	Device     DeviceState
+	Label      string
+}
+
+// mountedVolume is one pair of pod and volume copied out of the state.
+type mountedVolume struct {
+	have
+	UID   types.UID
+	State MountState
+	Inner string
+	Spec  *volumeplugin.Spec
+	Path  string
+	GID   string
+}
+
+func newActual(notify func()) *actual {
+	return &actual{notify: notify, volumes: map[UniqueName]*haveVolume{}}
+}
+
+func (v *haveVolume) copy() have {
+	h := have{Volume: v.name, Spec: v.spec, Plugin: v.plugin, Attach: v.attach, DevicePath: v.devicePath, MountPath: v.mountPath, Device: v.device}
+	if v.label != nil {
+		h.Label = *v.label
+	}
+	return h
+}
+
+// mayBeMounted: the device must be taken down before the volume can be forgotten.
+func (h have) mayBeMounted() bool {
+	return h.Device == DeviceGloballyMounted || h.Device == DeviceUncertain
+}
+
+// need is what is missing for a pod to have a volume.
+type need int
+
+const (
+	needNothing need = iota
+	needAttach
+	needOtherLabel
+	needMount
+	needRemount
+)
+
+// ask answers what a wanted pair needs, and the volume's device path.
+func (a *actual) ask(uid types.UID, name UniqueName, label string) (need, string) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	v := a.volumes[name]
+	if v == nil {
+		return needAttach, ""
+	}
+	if v.label != nil && *v.label != label {
+		return needOtherLabel, v.devicePath
+	}
+	p := v.pods[uid]
+	switch {
+	case p == nil || p.state == Uncertain:
+		return needMount, v.devicePath
+	case p.remount:
+		return needRemount, v.devicePath
+	}
+	return needNothing, v.devicePath
+}
+
+// change runs f on a volume's entry, and tells everybody.
+func (a *actual) change(name UniqueName, f func(*haveVolume)) error {
+	a.mu.Lock()
+	v := a.volumes[name]
+	if v != nil {
+		f(v)
+	}
+	a.mu.Unlock()
+	if v == nil {
+		return fmt.Errorf("no volume with the name %q exists in the list of attached volumes", name)
+	}
+	a.notify()
+	return nil
+}
+
+// markAttached enters a volume; of one that has an entry only the device path changes.
+func (a *actual) markAttached(name UniqueName, spec *volumeplugin.Spec, plugin, devicePath string, attach Attachability) {
+	a.mu.Lock()
+	v := a.volumes[name]
+	if v == nil {
+		v = &haveVolume{name: name, spec: spec, plugin: plugin, attach: attach, device: DeviceNotMounted, pods: map[types.UID]*havePod{}}
+		a.volumes[name] = v
+	}
+	v.devicePath = devicePath
+	a.mu.Unlock()
+	a.notify()
+}
+
+// markDetached forgets a volume that no pod has.
+func (a *actual) markDetached(name UniqueName) error {
+	a.mu.Lock()
+	defer a.notify()
+	defer a.mu.Unlock()
+	if v := a.volumes[name]; v != nil && len(v.pods) > 0 {
+		return fmt.Errorf("volume %q is still mounted by %d pods", name, len(v.pods))
+	}
+	delete(a.volumes, name)
+	return nil
+}
+
+// markDevice records the state of the device. Path and label change only if they are given.
+func (a *actual) markDevice(name UniqueName, state DeviceState, devicePath, mountPath, label string) error {
+	return a.change(name, func(v *haveVolume) {
+		v.device, v.mountPath = state, mountPath
+		if devicePath != "" {
+			v.devicePath = devicePath
+		}
+		if state == DeviceGloballyMounted {
+			v.found = false
+		}
+		if label != "" {
+			v.label = &label
+		}
+	})
+}
+
+// markFoundDevice records a device that was found on disk.
+func (a *actual) markFoundDevice(name UniqueName, mountPath string) error {
+	return a.change(name, func(v *haveVolume) { v.device, v.mountPath, v.found = DeviceUncertain, mountPath, true })
+}
+
+// markDeviceUnmounted records that the device is down.
+func (a *actual) markDeviceUnmounted(name UniqueName) error {
+	return a.change(name, func(v *haveVolume) { v.device, v.mountPath, v.found = DeviceNotMounted, "", false })
+}
+
+// mark is what is recorded of a pod's mount.
+type mark struct {
+	uid   types.UID
+	spec  *volumeplugin.Spec
+	path  string
+	gid   string
+	label string
+	found bool
+}
+
+// markMount records a pod's mount. An uncertain entry is overwritten as a whole; of a
+// mounted one only what is new changes.
+func (a *actual) markMount(name UniqueName, state MountState, m mark) error {
+	return a.change(name, func(v *haveVolume) {
+		p := v.pods[m.uid]
+		if p == nil || p.state == Uncertain {
+			found := m.found || p != nil && p.found
+			p = &havePod{spec: m.spec, gid: m.gid, path: m.path, found: found}
+			v.pods[m.uid] = p
+		}
+		if m.path != "" {
+			p.path = m.path
+		}
+		p.state, p.remount = state, false
+		if state == Mounted {
+			p.found = false
+		}
+		if v.label == nil {
+			v.label = &m.label
+		}
+	})
+}
+
+// markUnmounted drops a pod's entry.
+func (a *actual) markUnmounted(name UniqueName, uid types.UID) error {
+	return a.change(name, func(v *haveVolume) { delete(v.pods, uid) })
+}
+
+// requireRemount asks for another SetUp of a pod's volumes of which pick is true.
+func (a *actual) requireRemount(uid types.UID, pick func(*volumeplugin.Spec) bool) {
+	a.mu.Lock()
+	any := false
+	for _, v := range a.volumes {
+		if p := v.pods[uid]; p != nil && pick(p.spec) {
+			p.remount, any = true, true
+		}
+	}
+	a.mu.Unlock()
+	if any {
+		a.notify()
+	}
+}
+
+// confirm takes over what the node's status says of a volume that was found on disk.
+func (a *actual) confirm(name UniqueName, attached bool, devicePath string) {
+	a.mu.Lock()
+	if v := a.volumes[name]; v != nil && v.attach == AttachUnconfirmed {
+		v.attach = NotAttachable
+		if attached {
+			v.attach = Attachable
+			if v.device == DeviceUncertain {
+				v.devicePath = devicePath
+			}
+		}
+	}
+	a.mu.Unlock()
+	a.notify()
+}
+
+// get returns a volume.
+func (a *actual) get(name UniqueName) (have, bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	v := a.volumes[name]
+	if v == nil {
+		return have{}, false
+	}
+	return v.copy(), true
+}
+
+// pair returns a pod's mount state, and whether pod or device were only found on disk.
+func (a *actual) pair(name UniqueName, uid types.UID) (state MountState, podFound, deviceFound bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	v := a.volumes[name]
+	if v == nil {
+		return NotMounted, false, false
+	}
+	if p := v.pods[uid]; p != nil {
+		return p.state, p.found, v.found
+	}
+	return NotMounted, false, v.found
+}
+
+// elsewhere tells whether another pod has or may have the volume.
+func (a *actual) elsewhere(name UniqueName, uid types.UID) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	v := a.volumes[name]
+	if v == nil {
+		return false
+	}
+	for id := range v.pods {
+		if id != uid {
+			return true
+		}
+	}
+	return false
+}
+
+// mounts lists all pairs, mounted or uncertain, by volume and pod.
+func (a *actual) mounts() []mountedVolume {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []mountedVolume
+	for _, v := range a.volumes {
+		for uid, p := range v.pods {
+			out = append(out, mountedVolume{have: v.copy(), UID: uid, State: p.state, Inner: p.spec.Name(), Spec: p.spec, Path: p.path, GID: p.gid})
+		}
+	}
+	slices.SortFunc(out, func(x, y mountedVolume) int {
+		return cmp.Or(cmp.Compare(x.Volume, y.Volume), cmp.Compare(x.UID, y.UID))
+	})
+	return out
+}
+
+// list returns all volumes by name; idle picks those that no pod has.
+func (a *actual) list(idle bool) []have {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []have
+	for _, v := range a.volumes {
+		if !idle || len(v.pods) == 0 {
+			out = append(out, v.copy())
+		}
+	}
+	slices.SortFunc(out, func(x, y have) int { return cmp.Compare(x.Volume, y.Volume) })
+	return out
+}
+
+// podMounts counts a pod's entries by state.
+func (a *actual) podMounts(uid types.UID) (mounted, uncertain []UniqueName) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for name, v := range a.volumes {
+		if p := v.pods[uid]; p != nil && p.state == Mounted {
+			mounted = append(mounted, name)
+		} else if p != nil {
+			uncertain = append(uncertain, name)
+		}
+	}
+	return mounted, uncertain
+}

@@ -1,0 +1,248 @@
+package volumemanager
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/nodesim/volumeplugin"
+)
+
+// maxPodErrors bounds what is remembered of a pod's failures.
+const maxPodErrors = 10
+
+// desired is what the node's pods want: volumes, and for each the pods that want it.
+type desired struct {
+	notify  func()
+	mu      sync.RWMutex
+	volumes map[UniqueName]*wantedVolume          // guarded by mu
+	byPod   map[types.UID]map[UniqueName]struct{} // guarded by mu
+	errors  map[types.UID][]string                // guarded by mu
+}
+
+type wantedVolume struct {
+	name            UniqueName
+	plugin          string
+	attachable      bool
+	deviceMountable bool
+	reportedInUse   bool // node.status.volumesInUse lists it
+	label           string
+	pods            map[types.UID]*wantedPod
+}
+
+type wantedPod struct {
+	pod       *v1.Pod
+	spec      *volumeplugin.Spec
+	outer     []string // the pod's own names for the volume, sorted
+	gid       string
+	sizeLimit int64
+	requested time.Time
+}
+
+// wanted is one pair of pod and volume, copied out of the state.
+type wanted struct {
+	Volume          UniqueName
+	Plugin          string
+	Attachable      bool
+	DeviceMountable bool
+	ReportedInUse   bool
+	Label           string
+	Pod             *v1.Pod
+	Spec            *volumeplugin.Spec
+	Outer           []string
+	GID             string
+	SizeLimit       int64
+	Requested       time.Time
+}
+
+func newDesired(notify func()) *desired {
+	return &desired{notify: notify, volumes: map[UniqueName]*wantedVolume{}, byPod: map[types.UID]map[UniqueName]struct{}{}, errors: map[types.UID][]string{}}
+}
+
+// add records that a pod wants a volume under one of its names. What is known
+// already about the volume stays; the pod's part is refreshed.
+func (d *desired) add(w wanted, outer string) {
+	d.mu.Lock()
+	v := d.volumes[w.Volume]
+	if v == nil {
+		v = &wantedVolume{name: w.Volume, plugin: w.Plugin, attachable: w.Attachable, deviceMountable: w.DeviceMountable,
+			label: w.Label, pods: map[types.UID]*wantedPod{}}
+		d.volumes[w.Volume] = v
+	}
+	p := &wantedPod{pod: w.Pod, spec: w.Spec, gid: w.GID, sizeLimit: w.SizeLimit, requested: w.Requested, outer: []string{outer}}
+	if old := v.pods[w.Pod.UID]; old != nil {
+		p.requested = old.requested
+		if p.outer = slices.Clone(old.outer); !slices.Contains(p.outer, outer) {
+			p.outer = append(p.outer, outer)
+			slices.Sort(p.outer)
+		}
+	}
+	v.pods[w.Pod.UID] = p
+	if d.byPod[w.Pod.UID] == nil {
+		d.byPod[w.Pod.UID] = map[UniqueName]struct{}{}
+	}
+	d.byPod[w.Pod.UID][w.Volume] = struct{}{}
+	d.mu.Unlock()
+	d.notify()
+}
+
+// remove forgets that a pod wants a volume, and the volume when no pod wants it.
+func (d *desired) remove(uid types.UID, name UniqueName) {
+	d.mu.Lock()
+	if v := d.volumes[name]; v != nil {
+		delete(v.pods, uid)
+		if len(v.pods) == 0 {
+			delete(d.volumes, name)
+		}
+	}
+	delete(d.byPod[uid], name)
+	if len(d.byPod[uid]) == 0 {
+		delete(d.byPod, uid)
+	}
+	delete(d.errors, uid)
+	d.mu.Unlock()
+	d.notify()
+}
+
+// list returns all pairs by volume, then by pod.
+func (d *desired) list() []wanted {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	out := make([]wanted, 0, len(d.volumes))
+	for _, v := range d.volumes {
+		for _, p := range v.pods {
+			out = append(out, v.pair(p))
+		}
+	}
+	slices.SortFunc(out, func(a, b wanted) int {
+		return cmp.Or(cmp.Compare(a.Volume, b.Volume), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return out
+}
+
+func (v *wantedVolume) pair(p *wantedPod) wanted {
+	return wanted{Volume: v.name, Plugin: v.plugin, Attachable: v.attachable, DeviceMountable: v.deviceMountable,
+		ReportedInUse: v.reportedInUse, Label: v.label, Pod: p.pod, Spec: p.spec, Outer: p.outer, GID: p.gid,
+		SizeLimit: p.sizeLimit, Requested: p.requested}
+}
+
+// pod returns the pairs of one pod.
+func (d *desired) pod(uid types.UID) []wanted {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var out []wanted
+	for name := range d.byPod[uid] {
+		v := d.volumes[name]
+		out = append(out, v.pair(v.pods[uid]))
+	}
+	return out
+}
+
+// wants tells whether a pod wants a volume under this label.
+func (d *desired) wants(uid types.UID, name UniqueName, label string) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	v := d.volumes[name]
+	return v != nil && v.pods[uid] != nil && v.label == label
+}
+
+// exists tells whether any pod wants the volume under this label.
+func (d *desired) exists(name UniqueName, label string) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	v := d.volumes[name]
+	return v != nil && v.label == label
+}
+
+// wantsInner tells whether a pod wants a volume of this inner name.
+func (d *desired) wantsInner(uid types.UID, inner string) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for name := range d.byPod[uid] {
+		if d.volumes[name].pods[uid].spec.Name() == inner {
+			return true
+		}
+	}
+	return false
+}
+
+// attachables lists the volumes that need attachment.
+func (d *desired) attachables() []UniqueName {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var out []UniqueName
+	for name, v := range d.volumes {
+		if v.attachable {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// markNotAttachable records that a volume's driver needs no attachment any more.
+func (d *desired) markNotAttachable(name UniqueName) {
+	d.mu.Lock()
+	if v := d.volumes[name]; v != nil {
+		v.attachable = false
+	}
+	d.mu.Unlock()
+	d.notify()
+}
+
+// markReported takes over which volumes node.status.volumesInUse lists.
+func (d *desired) markReported(names []UniqueName) {
+	listed := make(map[UniqueName]bool, len(names))
+	for _, n := range names {
+		listed[n] = true
+	}
+	d.mu.Lock()
+	changed := false
+	for _, v := range d.volumes {
+		if in := listed[v.name]; in != v.reportedInUse {
+			v.reportedInUse, changed = in, true
+		}
+	}
+	d.mu.Unlock()
+	if changed {
+		d.notify()
+	}
+}
+
+// addError remembers why a pod's volumes do not come up; the pod's wait ends with it.
+func (d *desired) addError(uid types.UID, err error) {
+	d.mu.Lock()
+	if s := err.Error(); !slices.Contains(d.errors[uid], s) && len(d.errors[uid]) < maxPodErrors {
+		d.errors[uid] = append(d.errors[uid], s)
+		slices.Sort(d.errors[uid])
+	}
+	d.mu.Unlock()
+	d.notify()
+}
+
+// popErrors returns what was remembered and forgets it.
+func (d *desired) popErrors(uid types.UID) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.errors[uid]
+	delete(d.errors, uid)
+	return e
+}
+
+func (d *desired) podsWithErrors() []types.UID {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var out []types.UID
+	for uid := range d.errors {
+		out = append(out, uid)
+	}
+	return out
+}
+
+func (w wanted) String() string {
+	return fmt.Sprintf("volume %s of pod %s/%s", w.Volume, w.Pod.Namespace, w.Pod.Name)
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package volumemanager
+
+func exclusivelyHeld(string) (bool, error) { return false, nil }

@@ -1,0 +1,182 @@
+// Package volumemanager brings the volumes of a node's pods up and down, as the
+// kubelet's volume manager does.
+//
+//	pods --populator--> desired state --+
+//	                                    +--reconciler--> operations --> plugins
+//	disk --reconstruct--> actual state -+                    |
+//	                          ^-------------- outcome -------+
+//
+// The populator reads claims and volumes live from the API and writes down what
+// each pod wants. The reconciler compares that with what is there and starts
+// operations; it alone starts them. At most one operation runs for a key of volume
+// and pod; a failed one waits out a growing pause.
+//
+// Order of one pass: unmount from pods, verify attachments and mount, unmount
+// devices, clean up what could not be recognised. So a device that a new pod wants
+// stays staged when the old pod goes.
+//
+// After a start nothing is unmounted until every pod is known and the node's own
+// status was read: see [Manager.ready].
+//
+// Blocking. Two goroutines wake on a change, on the end of an operation and on a
+// pause that is over; nothing polls. Run returns when they and all operations have
+// ended.
+package volumemanager
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/rs/zerolog"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"drydock.dev/drydock/nodesim/volumeplugin"
+)
+
+// UniqueName identifies a volume on the node.
+type UniqueName = volumeplugin.UniqueName
+
+// Pods is what the manager must know about the node's pods.
+type Pods interface {
+	// List returns all pods assigned to the node.
+	List() []*v1.Pod
+	// Get returns a pod that is assigned to the node.
+	Get(types.UID) (*v1.Pod, bool)
+	// ContainersTerminating is true from the moment a pod may start no more containers; also for a pod nobody knows.
+	ContainersTerminating(types.UID) bool
+	// RuntimeRemovable is true once no container of the pod can be running; also for a pod nobody knows.
+	RuntimeRemovable(types.UID) bool
+	// Ready is true once all sources have told their pods.
+	Ready() bool
+}
+
+// Config is what a Manager works with.
+type Config struct {
+	Host    *volumeplugin.Host
+	Plugins *volumeplugin.Registry
+	Pods    Pods
+	// Recorder takes the events about pods and volumes.
+	Recorder record.EventRecorder
+	// Attached is node.status.volumesAttached as the cache has it; false if the cache has no Node yet.
+	Attached func() (map[UniqueName]bool, bool)
+}
+
+// Manager is the volume manager of one node in one kubelet's life.
+type Manager struct {
+	host     *volumeplugin.Host
+	plugins  *volumeplugin.Registry
+	pods     Pods
+	recorder record.EventRecorder
+	attached func() (map[UniqueName]bool, bool)
+	clock    clock.WithTickerAndDelayedExecution
+	log      zerolog.Logger
+
+	desired *desired
+	actual  *actual
+	pending *pending
+
+	changed   *bell         // rings at every change of either state
+	reconcile chan struct{} // wakes the reconciler
+	populate  chan struct{} // wakes the populator
+	ops       sync.WaitGroup
+
+	mu        sync.Mutex
+	processed map[types.UID]bool // guarded by mu: absent, to do, done
+	populated bool               // guarded by mu: a pass that began after the pods were ready has ended
+	owed      []UniqueName       // guarded by mu: reconstructed volumes whose attachment is not confirmed
+	synced    bool               // guarded by mu: nothing is owed any more
+	failed    []onDisk           // guarded by mu: what could not be reconstructed
+	stuck     map[string]string  // guarded by mu: unmounts that cannot start, with the reason logged
+}
+
+// New returns a Manager that knows nothing yet.
+func New(c Config) *Manager {
+	m := &Manager{
+		host: c.Host, plugins: c.Plugins, pods: c.Pods, recorder: c.Recorder, attached: c.Attached,
+		clock: c.Host.Lab.Clock, log: c.Host.Log,
+		changed: newBell(), reconcile: make(chan struct{}, 1), populate: make(chan struct{}, 1),
+		processed: map[types.UID]bool{}, stuck: map[string]string{},
+	}
+	m.desired = newDesired(m.notify)
+	m.actual = newActual(m.notify)
+	m.pending = newPending(m.clock, m.notify)
+	return m
+}
+
+// Run works until ctx ends and every operation has ended.
+func (m *Manager) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { m.runReconciler(ctx) })
+	wg.Go(func() { m.runPopulator(ctx) })
+	wg.Wait()
+	m.ops.Wait()
+}
+
+// notify tells everybody that something changed.
+func (m *Manager) notify() {
+	wake(m.reconcile)
+	wake(m.populate)
+	m.changed.ring()
+}
+
+// PodsChanged is to be called after any change that Pods shows.
+func (m *Manager) PodsChanged() { m.notify() }
+
+// NodeChanged is to be called when the cached Node has changed.
+func (m *Manager) NodeChanged() { wake(m.reconcile) }
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// ready tells whether volumes may be taken down: all pods are known, and the
+// attachments of what was found on disk are confirmed.
+func (m *Manager) ready() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.populated && len(m.owed) == 0
+}
+
+// Synced tells whether volumesInUse may be rewritten. Before that the list of the
+// life before stands, and keeps volumes from being detached.
+func (m *Manager) Synced() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.synced
+}
+
+// Changed returns a channel that closes at the next change of either state.
+func (m *Manager) Changed() <-chan struct{} { return m.changed.next() }
+
+// bell wakes any number of waiters.
+type bell struct {
+	mu sync.Mutex
+	ch chan struct{} // guarded by mu
+}
+
+func newBell() *bell { return &bell{ch: make(chan struct{})} }
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.ch)
+	b.ch = make(chan struct{})
+}
+
+func (b *bell) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ch
+}
+
+// IsTimeout tells whether a wait ended because its time was over, and for no other reason.
+func IsTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}

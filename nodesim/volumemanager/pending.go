@@ -1,0 +1,179 @@
+package volumemanager
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// The pause after a failed operation, counted from its end.
+const (
+	firstPause = 500 * time.Millisecond
+	maxPause   = 2*time.Minute + 2*time.Second
+)
+
+// key says what an operation works on. An empty pod matches every pod of the volume.
+type key struct {
+	volume UniqueName
+	pod    types.UID
+}
+
+func (k key) matches(o key) bool {
+	return k.volume == o.volume && (k.pod == "" || o.pod == "" || k.pod == o.pod)
+}
+
+type startError string
+
+func (e startError) Error() string { return string(e) }
+
+// Reasons for which an operation does not start; none is a failure.
+const (
+	errRunning      = startError("an operation for this volume is running")
+	errPaused       = startError("the pause after a failed operation is not over")
+	errPrecondition = startError("the volume is not yet in the node's status")
+)
+
+// pending holds the operations that run, and those that failed for the sake of their pause.
+//
+//	(absent) --start--> running --ok--> (absent)
+//	                    running --error--> paused --pause over, or another operation--> running
+//
+// An operation conflicts with every entry whose key matches its own. A running match
+// wins; else the exact match governs the pause, or the first one there is.
+type pending struct {
+	clock  clock.PassiveClock
+	notify func()
+	mu     sync.Mutex
+	ops    map[UniqueName][]*operation // guarded by mu, in the order they were added
+}
+
+type operation struct {
+	key     key
+	name    string
+	running bool
+	pause   time.Duration
+	ended   time.Time
+	last    string // the last error
+}
+
+func newPending(c clock.PassiveClock, notify func()) *pending {
+	return &pending{clock: c, notify: notify, ops: map[UniqueName][]*operation{}}
+}
+
+func (p *pending) match(k key) *operation {
+	var hit *operation
+	for _, o := range p.ops[k.volume] {
+		if !o.key.matches(k) {
+			continue
+		}
+		if o.running {
+			return o
+		}
+		if hit == nil || o.key == k {
+			hit = o
+		}
+	}
+	return hit
+}
+
+// running tells whether an operation runs that one on k would conflict with.
+func (p *pending) running(k key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.match(k)
+	return o != nil && o.running
+}
+
+// blocked tells whether start would refuse.
+func (p *pending) blocked(k key, name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.match(k)
+	return o != nil && (o.running || o.name == name && p.paused(o))
+}
+
+// start claims a key for an operation, or says why not. The caller calls end.
+func (p *pending) start(k key, name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.match(k)
+	switch {
+	case o == nil:
+		p.ops[k.volume] = append(p.ops[k.volume], &operation{key: k, name: name, running: true})
+		return nil
+	case o.running:
+		return errRunning
+	case p.paused(o):
+		if o.name == name {
+			return errPaused
+		}
+		o.name, o.pause = name, 0
+	}
+	o.running, o.key = true, k
+	return nil
+}
+
+func (p *pending) paused(o *operation) bool {
+	return o.pause > 0 && p.clock.Since(o.ended) <= o.pause
+}
+
+// end records the outcome of an operation.
+func (p *pending) end(k key, err error) {
+	p.mu.Lock()
+	list := p.ops[k.volume]
+	for i, o := range list {
+		if o.key != k || !o.running {
+			continue
+		}
+		if err == nil {
+			p.ops[k.volume] = append(list[:i:i], list[i+1:]...)
+			if len(p.ops[k.volume]) == 0 {
+				delete(p.ops, k.volume)
+			}
+			break
+		}
+		o.running, o.ended, o.last = false, p.clock.Now(), err.Error()
+		if o.pause = min(o.pause*2, maxPause); o.pause == 0 {
+			o.pause = firstPause
+		}
+		break
+	}
+	p.mu.Unlock()
+	p.notify()
+}
+
+// due is how long it takes until the next pause is over; zero if there is none.
+func (p *pending) due() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var next time.Duration
+	for _, list := range p.ops {
+		for _, o := range list {
+			if o.running || !p.paused(o) {
+				continue
+			}
+			if d := o.ended.Add(o.pause).Sub(p.clock.Now()) + time.Millisecond; next == 0 || d < next {
+				next = max(d, time.Millisecond)
+			}
+		}
+	}
+	return next
+}
+
+// describe lists the operations of a volume, for people.
+func (p *pending) describe(name UniqueName) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, o := range p.ops[name] {
+		if o.running {
+			out = append(out, o.name+" is running")
+		} else {
+			out = append(out, fmt.Sprintf("%s failed, next try after %s: %s", o.name, o.ended.Add(o.pause).Format(time.TimeOnly), o.last))
+		}
+	}
+	return out
+}

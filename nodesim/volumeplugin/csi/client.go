@@ -1,0 +1,258 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/sock"
+	"drydock.dev/drydock/nodesim/volumeplugin"
+)
+
+// callTimeout bounds every operation on a driver.
+const callTimeout = 2 * time.Minute
+
+// drivers holds the endpoints of the registered drivers and one connection to each.
+type drivers struct {
+	mu     sync.Mutex
+	byName map[string]*driver // guarded by mu
+	closed bool               // guarded by mu
+}
+
+type driver struct {
+	endpoint string
+	version  string
+	conn     *grpc.ClientConn // guarded by drivers.mu; nil until it is needed
+}
+
+// client speaks to one driver as the kubelet does.
+type client struct {
+	name string
+	node csipb.NodeClient
+	drop func()
+}
+
+func (d *drivers) set(name, endpoint, version string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old := d.byName[name]; old != nil && old.conn != nil {
+		old.conn.Close()
+	}
+	if d.byName == nil {
+		d.byName = map[string]*driver{}
+	}
+	d.byName[name] = &driver{endpoint: endpoint, version: version}
+}
+
+func (d *drivers) remove(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old := d.byName[name]; old != nil && old.conn != nil {
+		old.conn.Close()
+	}
+	delete(d.byName, name)
+}
+
+func (d *drivers) version(name string) (string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x := d.byName[name]; x != nil {
+		return x.version, true
+	}
+	return "", false
+}
+
+func (d *drivers) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	for _, x := range d.byName {
+		if x.conn != nil {
+			x.conn.Close()
+			x.conn = nil
+		}
+	}
+}
+
+// client returns a client of a registered driver. The kubelet dials for each call;
+// one connection is kept here, and dropped as soon as it was unavailable, so that
+// a driver that came back is reached at the next call.
+func (d *drivers) client(name string) (*client, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name == "" {
+		return nil, errors.New("driver name is empty")
+	}
+	x := d.byName[name]
+	if x == nil {
+		return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
+	}
+	if d.closed {
+		return nil, errors.New("kubelet is shutting down")
+	}
+	if x.conn == nil {
+		conn, err := dial(x.endpoint)
+		if err != nil {
+			return nil, err
+		}
+		x.conn = conn
+	}
+	conn := x.conn
+	return &client{name: name, node: csipb.NewNodeClient(conn), drop: func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if x.conn == conn {
+			conn.Close()
+			x.conn = nil
+		}
+	}}, nil
+}
+
+func dial(endpoint string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithIdleTimeout(0),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) { return sock.Dial(ctx, path) }),
+		grpc.WithUnaryInterceptor(announce))
+	if err != nil {
+		return nil, fmt.Errorf("connect to CSI driver at %s: %w", endpoint, err)
+	}
+	return conn, nil
+}
+
+// announce tells the tap on the driver's socket who is calling.
+func announce(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+	return invoke(metadata.AppendToOutgoingContext(ctx, "drydock-component", "kubelet"), method, req, reply, cc, o...)
+}
+
+// done drops the connection if the driver was not there.
+func (c *client) done(err error) {
+	if status.Code(err) == codes.Unavailable {
+		c.drop()
+	}
+}
+
+// classify marks an RPC's error as uncertain where the driver may still be at work
+// or may have finished; also where the error is none of gRPC's.
+func (c *client) classify(err error) error {
+	c.done(err)
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return volumeplugin.AsUncertain(err)
+	}
+	switch st.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Unavailable:
+		return volumeplugin.AsUncertain(err)
+	}
+	return err
+}
+
+func (c *client) has(ctx context.Context, capability csipb.NodeServiceCapability_RPC_Type) (bool, error) {
+	r, err := c.node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
+	if err != nil {
+		return false, c.classify(err)
+	}
+	for _, x := range r.GetCapabilities() {
+		if x.GetRpc().GetType() == capability {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// accessMode maps one access mode of a PV. A driver that tells single-node writers
+// apart gets the finer modes.
+func (c *client) accessMode(ctx context.Context, m v1.PersistentVolumeAccessMode) (csipb.VolumeCapability_AccessMode_Mode, error) {
+	fine, err := c.has(ctx, csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
+	if err != nil {
+		return 0, err
+	}
+	switch m {
+	case v1.ReadWriteOnce:
+		if fine {
+			return csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER, nil
+		}
+		return csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, nil
+	case v1.ReadWriteOncePod:
+		if fine {
+			return csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, nil
+		}
+		return csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, nil
+	case v1.ReadOnlyMany:
+		return csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, nil
+	case v1.ReadWriteMany:
+		return csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, nil
+	}
+	return csipb.VolumeCapability_AccessMode_UNKNOWN, nil
+}
+
+// access describes how a volume is used, for capability.
+type access struct {
+	block   bool
+	fsType  string
+	flags   []string
+	fsGroup *int64
+	mode    v1.PersistentVolumeAccessMode
+}
+
+func (c *client) capability(ctx context.Context, a access) (*csipb.VolumeCapability, error) {
+	mode, err := c.accessMode(ctx, a.mode)
+	if err != nil {
+		return nil, err
+	}
+	vc := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: mode}}
+	if a.block {
+		vc.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
+		return vc, nil
+	}
+	m := &csipb.VolumeCapability_MountVolume{FsType: a.fsType, MountFlags: a.flags}
+	if a.fsGroup != nil {
+		m.VolumeMountGroup = fmt.Sprint(*a.fsGroup)
+	}
+	vc.AccessType = &csipb.VolumeCapability_Mount{Mount: m}
+	return vc, nil
+}
+
+func (c *client) stage(ctx context.Context, a access, r *csipb.NodeStageVolumeRequest) error {
+	var err error
+	if r.VolumeCapability, err = c.capability(ctx, a); err != nil {
+		return err
+	}
+	_, err = c.node.NodeStageVolume(ctx, r)
+	return c.classify(err)
+}
+
+func (c *client) publish(ctx context.Context, a access, r *csipb.NodePublishVolumeRequest) error {
+	var err error
+	if r.VolumeCapability, err = c.capability(ctx, a); err != nil {
+		return err
+	}
+	_, err = c.node.NodePublishVolume(ctx, r)
+	return c.classify(err)
+}
+
+func (c *client) unpublish(ctx context.Context, handle, target string) error {
+	_, err := c.node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: target})
+	c.done(err)
+	return err
+}
+
+func (c *client) unstage(ctx context.Context, handle, staging string) error {
+	_, err := c.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: staging})
+	c.done(err)
+	return err
+}

@@ -1,0 +1,9 @@
+//go:build !unix
+
+package csi
+
+import "io/fs"
+
+func lchown(string, int) error { return nil }
+
+func groupOf(fs.FileInfo) int64 { return -1 }

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package volumeplugin
+
+func errnoByName(string) (error, bool) { return nil, false }
