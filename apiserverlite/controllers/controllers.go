@@ -24,9 +24,15 @@ import (
 
 	"drydock.dev/drydock/apiserverlite/controllers/attachdetach"
 	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/apiserverlite/controllers/ephemeral"
+	"drydock.dev/drydock/apiserverlite/controllers/expand"
+	"drydock.dev/drydock/apiserverlite/controllers/namespace"
+	"drydock.dev/drydock/apiserverlite/controllers/nodelifecycle"
+	"drydock.dev/drydock/apiserverlite/controllers/podgc"
 	"drydock.dev/drydock/apiserverlite/controllers/protection"
 	"drydock.dev/drydock/apiserverlite/controllers/pvbinder"
 	"drydock.dev/drydock/apiserverlite/controllers/scheduler"
+	"drydock.dev/drydock/apiserverlite/controllers/tainteviction"
 	"drydock.dev/drydock/internal/lab"
 )
 
@@ -50,6 +56,8 @@ type Config struct {
 	Without []string
 	// AttachDetach tunes that controller.
 	AttachDetach attachdetach.Options
+	// Namespace tunes that controller: the root certificate for pods.
+	Namespace namespace.Options
 }
 
 // entry is one controller that can be run.
@@ -65,6 +73,12 @@ func all() []entry {
 		{scheduler.Name, func(e control.Env, _ Config) control.Controller { return scheduler.New(e) }},
 		{attachdetach.Name, func(e control.Env, c Config) control.Controller { return attachdetach.New(e, c.AttachDetach) }},
 		{protection.Name, func(e control.Env, _ Config) control.Controller { return protection.New(e) }},
+		{ephemeral.Name, func(e control.Env, _ Config) control.Controller { return ephemeral.New(e) }},
+		{expand.Name, func(e control.Env, _ Config) control.Controller { return expand.New(e) }},
+		{namespace.Name, func(e control.Env, c Config) control.Controller { return namespace.New(e, c.Namespace) }},
+		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
+		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
+		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},
 	}
 }
 
@@ -79,7 +93,8 @@ func Names() []string {
 
 // Points lists the kill points of all controllers.
 func Points() []lab.Point {
-	return slices.Concat(pvbinder.Points(), scheduler.Points(), attachdetach.Points(), protection.Points())
+	return slices.Concat(pvbinder.Points(), scheduler.Points(), attachdetach.Points(), protection.Points(),
+		ephemeral.Points(), namespace.Points(), podgc.Points(), nodelifecycle.Points())
 }
 
 // Run runs the controllers until ctx or the component ends, and returns when all of
