@@ -1,0 +1,69 @@
+package blockdev
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"drydock.dev/drydock/internal/lab"
+)
+
+// grow enlarges the file at path and has the device of an attached volume follow.
+// Size tells how large the device is: what was never shown holds no data.
+func (b *base) grow(ctx context.Context, v Volume, where func() string, from, to int64, follow func(*attachment) error, size func(*attachment) (int64, error)) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("grow volume %s: %w", v.Name, err)
+		}
+	}()
+	unlock, err := b.lock(ctx, v.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a, node, path := b.attachment(v.ID), "", where()
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	shown := info.Size()
+	if a != nil {
+		node = a.target.Droplet
+		if shown, err = size(a); err != nil {
+			return err
+		}
+	}
+	if min(shown, info.Size()) >= to {
+		return nil
+	}
+	if _, err = b.op(ctx, "truncate", v, node, func() error { return enlarge(path, to) }); err == nil && a != nil {
+		lab.ComponentFrom(ctx).Point(pointGrown, v.Name)
+		var done bool
+		if done, err = b.op(ctx, "loop-resize", v, node, func() error { return follow(a) }); done {
+			return nil
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if a != nil {
+		if shown, e := size(a); e != nil || shown > from {
+			return err
+		}
+	}
+	if info, e := os.Stat(path); e == nil && info.Size() > from {
+		if e := os.Truncate(path, from); e != nil {
+			return fmt.Errorf("%w; and %w", err, e)
+		}
+	}
+	return err
+}
+
+// enlarge never shrinks: that would cut data off.
+func enlarge(path string, size int64) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() >= size {
+		return err
+	}
+	return os.Truncate(path, size)
+}

@@ -1,0 +1,286 @@
+package fakecloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"drydock.dev/drydock/fakecloud/blockdev"
+)
+
+// NewDroplet is what is asked of CreateDroplet.
+type NewDroplet struct {
+	Name    string
+	Region  string
+	Size    string
+	Image   string
+	Tags    []string
+	Volumes []VolumeID // attached from the start
+}
+
+// EnsureDroplet returns the droplet of that name, and makes an active one in the
+// cloud's region if there is none.
+func (c *Cloud) EnsureDroplet(ctx context.Context, name string) (DropletID, error) {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if !dropletName.MatchString(name) {
+		return 0, fail(Invalid, "droplet name %q is no host name", name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.findDroplet(name); d != nil {
+		return d.ID, nil
+	}
+	d := Droplet{ID: c.state.lastDroplet + 1, Name: name, Region: c.cfg.Region, Size: sizes[0].Slug, Image: "debian-13-x64", Status: DropletActive, Created: c.now()}
+	if err := c.commit(change{droplets: []Droplet{d}}); err != nil {
+		return 0, internal(fmt.Errorf("create droplet %s: %w", name, err))
+	}
+	return d.ID, nil
+}
+
+// CreateDroplet makes a droplet; the action shows when it is active.
+func (c *Cloud) CreateDroplet(ctx context.Context, n NewDroplet) (Droplet, Action, error) {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return Droplet{}, Action{}, err
+	}
+	defer done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.checkNewDroplet(n); err != nil {
+		return Droplet{}, Action{}, err
+	}
+	d := Droplet{ID: c.state.lastDroplet + 1, Name: n.Name, Region: n.Region, Size: n.Size, Image: n.Image, Status: DropletNew, Created: c.now(), Tags: slices.Clone(n.Tags)}
+	ch := change{droplets: []Droplet{d}, tags: c.newTags(n.Tags)}
+	for _, id := range n.Volumes {
+		v := *c.state.volumes[id]
+		v.Droplet = d.ID
+		ch.volumes = append(ch.volumes, v)
+	}
+	a, err := c.launch(Action{Type: CreateDroplet, Region: d.Region, Droplet: d.ID}, ch, "")
+	if err != nil {
+		return Droplet{}, Action{}, err
+	}
+	return c.withVolumes(&d), a, nil
+}
+
+// checkNewDroplet applies the rules. The caller holds mu.
+func (c *Cloud) checkNewDroplet(n NewDroplet) error {
+	if !dropletName.MatchString(n.Name) {
+		return fail(Invalid, "Only valid hostname characters are allowed. (a-z, A-Z, 0-9, . and -)")
+	}
+	if !c.region(n.Region) {
+		return fail(Invalid, "region %q does not exist", n.Region)
+	}
+	if _, ok := SizeBySlug(n.Size); !ok {
+		return fail(Invalid, "You specified an invalid size for Droplet creation.")
+	}
+	if n.Image == "" {
+		return fail(Invalid, "You specified an invalid image for Droplet creation.")
+	}
+	// Two droplets of one name would share a by-id directory.
+	if c.findDroplet(n.Name) != nil {
+		return fail(Invalid, "a droplet named %s exists already: names decide the node's directory here and must be unique", n.Name)
+	}
+	if err := checkTags(n.Tags); err != nil {
+		return err
+	}
+	seen := map[VolumeID]bool{}
+	for _, id := range n.Volumes {
+		v := c.state.volumes[id]
+		if v == nil || v.Droplet != 0 || c.busy[id] != 0 || v.Region != n.Region || seen[id] {
+			return fail(Invalid, TextAllocations)
+		}
+		seen[id] = true
+	}
+	if limit := c.settings.Limits.VolumesPerDroplet; limit >= 0 && len(n.Volumes) > limit {
+		return fail(Invalid, TextDropletFull)
+	}
+	return nil
+}
+
+// DeleteDroplet removes a droplet from sight at once and releases its volumes later.
+func (c *Cloud) DeleteDroplet(ctx context.Context, id DropletID) error {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.liveDroplet(id)
+	if p == nil {
+		return notFound()
+	}
+	if c.pending[id] > 0 {
+		return fail(Invalid, TextPending)
+	}
+	d := *p
+	d.Status = DropletDestroyed
+	_, err = c.launch(Action{Type: Destroy, Region: d.Region, Droplet: id}, change{droplets: []Droplet{d}}, "")
+	return err
+}
+
+// StartDroplet starts a power action.
+func (c *Cloud) StartDroplet(ctx context.Context, id DropletID, t ActionType) (Action, error) {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return Action{}, err
+	}
+	defer done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.liveDroplet(id)
+	switch {
+	case d == nil:
+		return Action{}, notFound()
+	case c.pending[id] > 0:
+		return Action{}, fail(Invalid, TextPending)
+	}
+	switch t {
+	case PowerOn:
+		if d.Status == DropletActive {
+			return Action{}, fail(Invalid, "Droplet is already powered on.")
+		}
+	case PowerOff, Shutdown, Reboot, PowerCycle:
+		if d.Status == DropletOff {
+			return Action{}, fail(Invalid, "Droplet is already powered off.")
+		}
+	default:
+		return Action{}, fail(Invalid, "unknown action type %q: known are power_on, power_off, power_cycle, shutdown and reboot", t)
+	}
+	return c.launch(Action{Type: t, Region: d.Region, Droplet: id}, change{}, "")
+}
+
+// Droplet returns one droplet.
+func (c *Cloud) Droplet(id DropletID) (Droplet, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d := c.liveDroplet(id)
+	if d == nil {
+		return Droplet{}, notFound()
+	}
+	return c.withVolumes(d), nil
+}
+
+// DropletByName finds a droplet by its name.
+func (c *Cloud) DropletByName(name string) (Droplet, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d := c.findDroplet(name)
+	if d == nil {
+		return Droplet{}, notFound()
+	}
+	return c.withVolumes(d), nil
+}
+
+// DropletFilter selects droplets; empty fields select all.
+type DropletFilter struct{ Name, Tag string }
+
+// Droplets returns a page of droplets by id, and how many there are on all pages.
+func (c *Cloud) Droplets(f DropletFilter, p Page) (page []Droplet, total int) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*Droplet
+	for _, d := range c.state.droplets {
+		if d.Status != DropletDestroyed && (f.Name == "" || d.Name == f.Name) && (f.Tag == "" || hasTag(d.Tags, f.Tag)) {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Droplet) int { return int(a.ID - b.ID) })
+	from, to := p.span(len(all))
+	page = make([]Droplet, 0, to-from)
+	for _, d := range all[from:to] {
+		page = append(page, c.withVolumes(d))
+	}
+	return page, len(all)
+}
+
+// withVolumes copies a droplet and fills in its volumes. The caller holds mu.
+func (c *Cloud) withVolumes(p *Droplet) Droplet {
+	d := *p
+	for _, v := range c.state.onDroplet[d.ID] {
+		d.Volumes = append(d.Volumes, v.ID)
+	}
+	return d
+}
+
+// liveDroplet is the droplet unless it is deleted. The caller holds mu.
+func (c *Cloud) liveDroplet(id DropletID) *Droplet {
+	if d := c.state.droplets[id]; d != nil && d.Status != DropletDestroyed {
+		return d
+	}
+	return nil
+}
+
+// findDroplet is the live droplet of that name. The caller holds mu.
+func (c *Cloud) findDroplet(name string) *Droplet {
+	for _, d := range c.state.droplets {
+		if d.Status != DropletDestroyed && strings.EqualFold(d.Name, name) {
+			return d
+		}
+	}
+	return nil
+}
+
+// onDroplet lists a droplet's volumes as the block devices know them, and its name.
+func (c *Cloud) onDroplet(id DropletID) (name string, volumes []blockdev.Volume) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, v := range c.state.onDroplet[id] {
+		volumes = append(volumes, blockdev.Volume{ID: v.ID, Name: v.Name})
+	}
+	if d := c.state.droplets[id]; d != nil {
+		name = d.Name
+	}
+	return name, volumes
+}
+
+// plugAll shows a droplet its volumes, all or none.
+func (c *Cloud) plugAll(ctx context.Context, id DropletID) error {
+	name, volumes := c.onDroplet(id)
+	for i, v := range volumes {
+		if _, err := c.devices.Attach(ctx, v, blockdev.Target{Droplet: name}); err != nil {
+			for _, w := range volumes[:i] {
+				err = errors.Join(err, c.devices.Detach(ctx, w))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// unplugAll takes a droplet's devices away; the volumes stay attached to it by record.
+func (c *Cloud) unplugAll(ctx context.Context, id DropletID) error {
+	_, volumes := c.onDroplet(id)
+	var errs []error
+	for _, v := range volumes {
+		errs = append(errs, c.devices.Detach(ctx, v))
+	}
+	return errors.Join(errs...)
+}
+
+// releaseAll detaches a deleted droplet's volumes one by one.
+func (c *Cloud) releaseAll(ctx context.Context, id DropletID) error {
+	_, volumes := c.onDroplet(id)
+	for _, v := range volumes {
+		if err := c.devices.Detach(ctx, v); err != nil {
+			return err
+		}
+		c.life.Point(pointReleased, v.Name)
+		c.mu.Lock()
+		free := *c.state.volumes[v.ID]
+		free.Droplet = 0
+		err := c.commit(change{volumes: []Volume{free}})
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
