@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-
-	sqlite3 "github.com/mattn/go-sqlite3"
 )
 
 // Kind classes an error; the API maps it to a status once.
@@ -75,8 +73,7 @@ func internal(err error) *Error {
 	if errors.As(err, &own) {
 		return own
 	}
-	var db sqlite3.Error
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.As(err, &db) && db.Code == sqlite3.ErrFull {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || troubleOf(err) == troubleFull {
 		return &Error{Kind: Full, Text: err.Error() + ": free some space on the disk that holds the state directory and try again", Err: err}
 	}
 	return &Error{Kind: Internal, Text: err.Error(), Err: err}

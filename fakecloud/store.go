@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
-
-	sqlite3 "github.com/mattn/go-sqlite3"
 )
 
 //go:embed migrations/*.sql
@@ -92,16 +90,13 @@ func openStore(path string) (_ *store, err error) {
 
 // explain says in words what a person can do about a database that does not open.
 func (s *store) explain(err error) error {
-	var e sqlite3.Error
-	if errors.As(err, &e) {
-		switch e.Code {
-		case sqlite3.ErrBusy, sqlite3.ErrLocked:
-			return fmt.Errorf("open cloud database %s: another process has it open: %w", s.path, err)
-		case sqlite3.ErrNotADB, sqlite3.ErrCorrupt:
-			return fmt.Errorf("open cloud database %s: the file is damaged or is no database; move it away to start with an empty cloud: %w", s.path, err)
-		case sqlite3.ErrCantOpen, sqlite3.ErrPerm, sqlite3.ErrReadonly, sqlite3.ErrAuth:
-			return fmt.Errorf("open cloud database %s: no permission to write it or its directory, or no such directory: %w", s.path, err)
-		}
+	switch troubleOf(err) {
+	case troubleBusy:
+		return fmt.Errorf("open cloud database %s: another process has it open: %w", s.path, err)
+	case troubleDamaged:
+		return fmt.Errorf("open cloud database %s: the file is damaged or is no database; move it away to start with an empty cloud: %w", s.path, err)
+	case troubleDenied:
+		return fmt.Errorf("open cloud database %s: no permission to write it or its directory, or no such directory: %w", s.path, err)
 	}
 	return fmt.Errorf("open cloud database %s: %w", s.path, err)
 }
