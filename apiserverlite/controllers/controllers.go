@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/apiserverlite/controllers/control"
 	"drydock.dev/drydock/apiserverlite/controllers/ephemeral"
 	"drydock.dev/drydock/apiserverlite/controllers/expand"
+	"drydock.dev/drydock/apiserverlite/controllers/garbagecollector"
 	"drydock.dev/drydock/apiserverlite/controllers/namespace"
 	"drydock.dev/drydock/apiserverlite/controllers/nodelifecycle"
 	"drydock.dev/drydock/apiserverlite/controllers/podgc"
@@ -76,6 +77,7 @@ func all() []entry {
 		{ephemeral.Name, func(e control.Env, _ Config) control.Controller { return ephemeral.New(e) }},
 		{expand.Name, func(e control.Env, _ Config) control.Controller { return expand.New(e) }},
 		{namespace.Name, func(e control.Env, c Config) control.Controller { return namespace.New(e, c.Namespace) }},
+		{garbagecollector.Name, func(e control.Env, _ Config) control.Controller { return garbagecollector.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
 		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},
@@ -94,7 +96,7 @@ func Names() []string {
 // Points lists the kill points of all controllers.
 func Points() []lab.Point {
 	return slices.Concat(pvbinder.Points(), scheduler.Points(), attachdetach.Points(), protection.Points(),
-		ephemeral.Points(), namespace.Points(), podgc.Points(), nodelifecycle.Points())
+		ephemeral.Points(), namespace.Points(), garbagecollector.Points(), podgc.Points(), nodelifecycle.Points())
 }
 
 // Run runs the controllers until ctx or the component ends, and returns when all of
