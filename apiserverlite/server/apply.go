@@ -1,0 +1,49 @@
+package server
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// apply merges an applied configuration into the current object, or into an empty one. The
+// field manager answers conflicts with other managers, and fields that the schema does not
+// know, with upstream's own errors.
+func (p *patching) apply(old runtime.Object) (runtime.Object, error) {
+	patch := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := yaml.Unmarshal(p.body, &patch.Object); err != nil {
+		return nil, badRequest("error decoding patch: %v", err)
+	}
+	m, err := p.x.s.tracker.manager(p.w)
+	if err != nil {
+		return nil, err
+	}
+	live := old
+	if live == nil {
+		live = p.x.res.New()
+		acc, err := meta.Accessor(live)
+		if err != nil {
+			return nil, err
+		}
+		acc.SetName(p.w.name)
+		acc.SetNamespace(p.w.namespace)
+		live.GetObjectKind().SetGroupVersionKind(p.x.res.GVK)
+	}
+	obj, err := m.Apply(live, patch, p.opts.fieldManager, p.opts.force)
+	if err != nil {
+		return nil, err
+	}
+	if p.strict() {
+		if err := yaml.UnmarshalStrict(p.body, &map[string]any{}); err != nil {
+			if p.opts.validation == metav1.FieldValidationStrict {
+				return nil, badRequest("error strict decoding patch: %v", err)
+			}
+			p.x.problems([]error{err})
+		}
+	}
+	obj.GetObjectKind().SetGroupVersionKind(p.x.res.GVK)
+	p.x.res.Strategy.Default(obj)
+	return obj, p.w.matchName(obj)
+}

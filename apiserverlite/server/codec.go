@@ -1,0 +1,148 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+)
+
+// codecs are the serializers of one scheme. They do not convert: an object is written in
+// the version that its apiVersion says.
+type codecs struct {
+	scheme *runtime.Scheme
+	json, jsonStrict, jsonPretty,
+	yaml, yamlStrict, proto runtime.Serializer
+}
+
+func newCodecs(s *runtime.Scheme) *codecs {
+	j := func(o json.SerializerOptions) runtime.Serializer {
+		return json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, o)
+	}
+	return &codecs{
+		scheme: s, json: j(json.SerializerOptions{}), jsonStrict: j(json.SerializerOptions{Strict: true}), jsonPretty: j(json.SerializerOptions{Pretty: true}),
+		yaml: j(json.SerializerOptions{Yaml: true}), yamlStrict: j(json.SerializerOptions{Yaml: true, Strict: true}), proto: protobuf.NewSerializer(s, s),
+	}
+}
+
+// encode writes an object whose apiVersion and kind are set.
+func (c *codecs) encode(m media, indent bool, o runtime.Object) ([]byte, error) {
+	s := c.json
+	switch {
+	case m == mediaYAML:
+		s = c.yaml
+	case m == mediaProtobuf:
+		s = c.proto
+	case indent:
+		s = c.jsonPretty
+	}
+	var b bytes.Buffer
+	if err := s.Encode(o, &b); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", o, err)
+	}
+	return b.Bytes(), nil
+}
+
+// decoder returns the deserializer of a body.
+func (c *codecs) decoder(m media, strict bool) runtime.Decoder {
+	switch {
+	case m == mediaProtobuf:
+		return c.proto
+	case m == mediaYAML && strict:
+		return c.yamlStrict
+	case m == mediaYAML:
+		return c.yaml
+	case strict:
+		return c.jsonStrict
+	}
+	return c.json
+}
+
+// marshaler is what every generated protobuf type has.
+type marshaler interface{ Marshal() ([]byte, error) }
+
+// encodeRaw writes the object's protobuf message without the envelope that names its kind.
+func encodeRaw(o runtime.Object) ([]byte, error) {
+	m, ok := o.(marshaler)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf form", o)
+	}
+	return m.Marshal()
+}
+
+// encodeJSON writes the object without the line end that the serializer adds.
+func (c *codecs) encodeJSON(o runtime.Object) ([]byte, error) {
+	b, err := c.encode(mediaJSON, false, o)
+	return bytes.TrimSuffix(b, []byte("\n")), err
+}
+
+var protoPrefix = []byte("k8s\x00")
+
+// appendEnvelope wraps a raw message as the protobuf serializer does:
+//
+//	"k8s\0" Unknown{ typeMeta{apiVersion, kind} = 1, raw = 2, contentEncoding "" = 3, contentType "" = 4 }
+func appendEnvelope(b []byte, gvk schema.GroupVersionKind, raw []byte) []byte {
+	var tm []byte
+	tm = protowire.AppendTag(tm, 1, protowire.BytesType)
+	tm = protowire.AppendString(tm, gvk.GroupVersion().String())
+	tm = protowire.AppendTag(tm, 2, protowire.BytesType)
+	tm = protowire.AppendString(tm, gvk.Kind)
+	b = append(b, protoPrefix...)
+	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	b = protowire.AppendBytes(b, tm)
+	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	b = protowire.AppendBytes(b, raw)
+	b = protowire.AppendTag(b, 3, protowire.BytesType)
+	b = protowire.AppendString(b, "")
+	b = protowire.AppendTag(b, 4, protowire.BytesType)
+	return protowire.AppendString(b, "")
+}
+
+// decodeBody reads an object of the expected kind into a new object. Warnings are the
+// problems of a strict reading that did not prevent a lenient one.
+func (c *codecs) decodeBody(body []byte, m media, validation string, into runtime.Object, want schema.GroupVersionKind) (o runtime.Object, warnings []error, err error) {
+	strict := validation != "Ignore" && m != mediaProtobuf
+	o, gvk, err := c.decoder(m, strict).Decode(body, &want, into)
+	if err != nil {
+		problems, isStrict := runtime.AsStrictDecodingError(err)
+		if !isStrict || o == nil || validation == "Strict" {
+			return nil, nil, decodeError(err, gvk, want, body)
+		}
+		warnings = problems.Errors()
+	}
+	if gvk == nil {
+		return nil, nil, errors.New("decode: no kind")
+	}
+	if gvk.GroupVersion() != want.GroupVersion() {
+		return nil, nil, badRequest("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), want.GroupVersion())
+	}
+	if gvk.Kind != want.Kind {
+		return nil, nil, badRequest("%s in version %q cannot be handled as a %s", gvk.Kind, gvk.Version, want.Kind)
+	}
+	o.GetObjectKind().SetGroupVersionKind(want)
+	return o, warnings, nil
+}
+
+func decodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
+	if got != nil && got.Kind != "" {
+		return badRequest("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err)
+	}
+	return badRequest("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body))
+}
+
+// summary shows the start of a body: as hexadecimal when it is not text.
+func summary(body []byte) string {
+	const most = 30
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case len(body) > most:
+		return fmt.Sprintf("%x ...", body[:most])
+	}
+	return fmt.Sprintf("%x", body)
+}

@@ -1,0 +1,235 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"drydock.dev/drydock/apiserverlite/registry"
+	"drydock.dev/drydock/apiserverlite/storage"
+	"drydock.dev/drydock/internal/lab"
+)
+
+// exchange is one request to a resource on its way to an answer.
+type exchange struct {
+	s        *Server
+	r        *http.Request
+	in       info
+	res      *resource
+	sub      registry.Subresource
+	user     User
+	out      output
+	query    url.Values
+	warnings warnings
+}
+
+// reply is an answer that is not written yet, so that the lab can lose it.
+type reply struct {
+	code   int
+	object runtime.Object
+	// entry, if set, is where object's bytes are cached.
+	entry *storage.Entry
+	// stream, if set, writes the whole answer itself.
+	stream func(http.ResponseWriter)
+}
+
+// maxBody is upstream's limit of a request's body.
+const maxBody = 3 << 20
+
+func (x *exchange) body() ([]byte, error) {
+	if x.r.ContentLength > maxBody {
+		return nil, tooLarge(maxBody)
+	}
+	b, err := io.ReadAll(io.LimitReader(x.r.Body, maxBody+1))
+	if err != nil {
+		return nil, badRequest("read the request's body: %v", err)
+	}
+	if len(b) > maxBody {
+		return nil, tooLarge(maxBody)
+	}
+	return b, nil
+}
+
+// internal tells our own components, whose writes do not need managedFields.
+func (x *exchange) internal() bool { return strings.HasPrefix(x.r.UserAgent(), internalAgent) }
+
+const internalAgent = "drydock-"
+
+// manager is who writes, for managedFields.
+func (x *exchange) manager(fieldManager string) string {
+	if fieldManager != "" {
+		return fieldManager
+	}
+	name, _, _ := strings.Cut(x.r.UserAgent(), "/")
+	if len(name) > 128 {
+		name = name[:128]
+	}
+	if name == "" {
+		return "unknown"
+	}
+	return name
+}
+
+// call describes the request to the fault rules. Our own components are known by their
+// user agent "drydock-kubelet/n1", others by the agent's name, or the user's.
+func (x *exchange) call() lab.Call {
+	c := lab.Call{Kind: lab.KindAPI, Op: x.in.op(), Namespace: x.in.namespace, Name: x.in.name}
+	agent, detail, _ := strings.Cut(x.r.UserAgent(), "/")
+	switch own, isOwn := strings.CutPrefix(agent, internalAgent); {
+	case isOwn:
+		c.Component = own
+		if own == "kubelet" {
+			c.Node, _, _ = strings.Cut(detail, " ")
+		}
+	case agent != "":
+		c.Component = agent
+	default:
+		c.Component = x.user.Name
+	}
+	if x.in.resource == "persistentvolumes" {
+		c.Volume = x.in.name
+	}
+	return c
+}
+
+// serveAPI answers everything below a group version.
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+	in, ok := parse(r)
+	user, known := s.authenticate(r)
+	switch {
+	case !known:
+		s.fail(w, r, output{}, unauthorized())
+		return
+	case !ok:
+		s.fail(w, r, outputFor(r), pathNotFound())
+		return
+	case !in.resourceReq:
+		s.groupVersion(w, r, in)
+		return
+	}
+	x := &exchange{s: s, r: r, in: in, user: user}
+	rep, err := x.run()
+	if err != nil {
+		var lost *lostError
+		if errors.As(err, &lost) {
+			panic(http.ErrAbortHandler)
+		}
+		x.warnings.write(w.Header())
+		s.fail(w, r, x.out, err)
+		return
+	}
+	x.warnings.write(w.Header())
+	if rep.stream != nil {
+		rep.stream(w)
+		return
+	}
+	x.write(w, rep)
+}
+
+// run passes the request through the lab to its verb.
+func (x *exchange) run() (reply, error) {
+	if err := x.resolve(); err != nil {
+		return reply{}, err
+	}
+	ctx := x.r.Context()
+	if x.in.verb != "watch" {
+		limit := requestLimit
+		if x.in.verb != "get" && x.in.verb != "list" {
+			limit = writeLimit
+		}
+		if t := x.query.Get("timeout"); t != "" {
+			d, err := time.ParseDuration(t)
+			if err != nil {
+				return reply{}, badRequest("invalid timeout specified in the request URL")
+			}
+			if d > 0 {
+				limit = min(limit, d)
+			}
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	var rep reply
+	err := x.s.cfg.Lab.Faults.Do(ctx, x.call(), func(ctx context.Context) error {
+		var err error
+		rep, err = x.dispatch(ctx)
+		return err
+	})
+	return rep, faultAnswer(err)
+}
+
+// resolve finds the resource and the form of the answer.
+func (x *exchange) resolve() error {
+	x.out = outputFor(x.r) // for errors before the negotiation
+	res, ok := x.s.lookup(x.in)
+	if !ok {
+		return pathNotFound()
+	}
+	x.res = res
+	if res.Namespaced && x.in.namespace == "" && (x.in.name != "" || x.in.verb == "create") || !res.Namespaced && x.in.namespace != "" {
+		return pathNotFound()
+	}
+	if x.in.subresource != "" {
+		if x.sub, ok = res.Subresources[x.in.subresource]; !ok {
+			return pathNotFound()
+		}
+	}
+	x.query = url.Values{}
+	if x.r.URL.RawQuery != "" {
+		var err error
+		if x.query, err = url.ParseQuery(x.r.URL.RawQuery); err != nil {
+			return badRequest("parse the query: %v", err)
+		}
+	}
+	protobuf := res.Protobuf || x.in.subresource != "" && !x.sub.GVK.Empty()
+	of := offer{protobuf: protobuf, table: res.Table != nil, partial: x.in.verb != "list" && x.in.verb != "deletecollection", partials: x.in.verb == "list"}
+	out, ok := negotiate(x.r, of)
+	if !ok {
+		return notAcceptable(acceptable(protobuf))
+	}
+	x.out = out
+	return nil
+}
+
+func (s *Server) lookup(in info) (*resource, bool) {
+	r, ok := s.byGVR[gvr(in)]
+	return r, ok
+}
+
+func (x *exchange) dispatch(ctx context.Context) (reply, error) {
+	if x.in.subresource != "" {
+		return x.subresource(ctx)
+	}
+	if !x.res.hasVerb(x.in.verb) || x.in.verb == "create" && x.in.name != "" || (x.in.verb == "update" || x.in.verb == "patch") && x.in.name == "" {
+		return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+	}
+	if x.res.answer != nil {
+		return x.res.answer(x, ctx)
+	}
+	switch x.in.verb {
+	case "get":
+		return x.get(ctx)
+	case "list":
+		return x.list(ctx)
+	case "watch":
+		return x.watch(ctx)
+	case "create":
+		return x.create(ctx)
+	case "update":
+		return x.update(ctx)
+	case "patch":
+		return x.patch(ctx)
+	case "delete":
+		return x.delete(ctx)
+	case "deletecollection":
+		return x.deleteCollection(ctx)
+	}
+	return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+}

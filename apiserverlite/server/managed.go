@@ -1,0 +1,128 @@
+package server
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"drydock.dev/drydock/apiserverlite/registry"
+)
+
+// tracker keeps managedFields, with one field manager for each resource and subresource. They are
+// made when first needed: the schemas take time to load.
+type tracker struct {
+	s *Server
+
+	mu        sync.Mutex
+	types     managedfields.TypeConverter // guarded by mu, nil until needed
+	load      func() (managedfields.TypeConverter, error)
+	byWriting map[trackKey]*managedfields.FieldManager // guarded by mu
+}
+
+type trackKey struct {
+	res *resource
+	sub string
+}
+
+func newTracker(s *Server, r Registry) (*tracker, error) {
+	t := &tracker{s: s, byWriting: map[trackKey]*managedfields.FieldManager{}}
+	switch c := r.(type) {
+	case interface {
+		TypeConverter() (managedfields.TypeConverter, error)
+	}:
+		t.load = c.TypeConverter
+	case interface {
+		TypeConverter() managedfields.TypeConverter
+	}:
+		t.load = func() (managedfields.TypeConverter, error) { return c.TypeConverter(), nil }
+	default:
+		t.load = func() (managedfields.TypeConverter, error) { return managedfields.NewDeducedTypeConverter(), nil }
+	}
+	return t, nil
+}
+
+// defaulter lets the field manager default as the kind's strategy does.
+type defaulter struct{ registry.Strategy }
+
+func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
+	k := trackKey{w.res, w.sub}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m, ok := t.byWriting[k]; ok {
+		return m, nil
+	}
+	if t.types == nil {
+		types, err := t.load()
+		if err != nil {
+			return nil, fmt.Errorf("load schemas for managed fields: %w", err)
+		}
+		t.types = types
+	}
+	reset := map[fieldpath.APIVersion]fieldpath.Filter{}
+	for v, set := range w.strategy.ResetFields() {
+		reset[v] = fieldpath.NewExcludeSetFilter(set)
+	}
+	m, err := managedfields.NewDefaultFieldManager(t.types, t.s.cfg.Scheme, defaulter{w.res.Strategy}, t.s.cfg.Scheme, w.res.GVK, w.res.GVK.GroupVersion(), w.sub, reset)
+	if err != nil {
+		return nil, fmt.Errorf("managed fields of %s: %w", w.res.GVR, err)
+	}
+	t.byWriting[k] = m
+	return m, nil
+}
+
+// track records who set which field. Writers of our own leave the record as it is.
+func (w *writing) track(old, obj runtime.Object) (runtime.Object, error) {
+	old.GetObjectKind()
+	if w.untracked {
+		return obj, keepManaged(obj, old)
+	}
+	m, err := w.s.tracker.manager(w)
+	if err != nil {
+		return nil, err
+	}
+	live := old
+	if live.GetObjectKind().GroupVersionKind().Empty() { // a new, empty object of our own
+		live.GetObjectKind().SetGroupVersionKind(w.res.GVK)
+	}
+	out := m.UpdateNoErrors(live, obj, w.manager)
+	out.GetObjectKind().SetGroupVersionKind(w.res.GVK)
+	return out, nil
+}
+
+// keepManaged carries the record over when the writer did not send it.
+func keepManaged(obj, old runtime.Object) error {
+	m, err := metaOf(obj)
+	if err != nil {
+		return err
+	}
+	if m.GetManagedFields() == nil {
+		o, err := metaOf(old)
+		if err != nil {
+			return err
+		}
+		m.SetManagedFields(o.GetManagedFields())
+	}
+	return nil
+}
+
+// keepTimes takes back new timestamps in managedFields when nothing else of them has changed, so
+// that a write without effect stays one.
+func keepTimes(m, old metav1.Object) {
+	a, b := m.GetManagedFields(), old.GetManagedFields()
+	if len(a) != len(b) || len(a) == 0 {
+		return
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		x.Time, y.Time = nil, nil
+		if !equality.Semantic.DeepEqual(x, y) {
+			return
+		}
+	}
+	m.SetManagedFields(b)
+}

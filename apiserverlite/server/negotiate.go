@@ -1,0 +1,151 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/munnerz/goautoneg"
+)
+
+// media is a format of bodies.
+type media uint8
+
+const (
+	mediaJSON media = iota
+	mediaYAML
+	mediaProtobuf
+)
+
+const (
+	typeJSON     = "application/json"
+	typeYAML     = "application/yaml"
+	typeProtobuf = "application/vnd.kubernetes.protobuf"
+)
+
+func (m media) contentType() string {
+	switch m {
+	case mediaYAML:
+		return typeYAML
+	case mediaProtobuf:
+		return typeProtobuf
+	}
+	return typeJSON
+}
+
+// output is what the client wants its answer to be.
+type output struct {
+	media  media
+	as     string // "", Table, PartialObjectMetadata or PartialObjectMetadataList
+	asGV   string // meta.k8s.io/v1 or meta.k8s.io/v1beta1
+	pretty bool
+}
+
+// offer is what an endpoint can give.
+type offer struct {
+	protobuf bool
+	table    bool
+	partial  bool // PartialObjectMetadata
+	partials bool // PartialObjectMetadataList
+}
+
+// negotiate picks the best of the Accept header that the endpoint offers.
+func negotiate(r *http.Request, o offer) (output, bool) {
+	accept := r.Header.Get("Accept")
+	if more := r.Header["Accept"]; len(more) > 1 {
+		accept = strings.Join(more, ",")
+	}
+	out := output{}
+	if accept == "" || accept == "*/*" || accept == typeJSON {
+		out.pretty = pretty(r)
+		return out, true
+	}
+	if strings.HasPrefix(accept, typeProtobuf+",") && o.protobuf { // what typed clients send
+		return output{media: mediaProtobuf}, true
+	}
+	for _, c := range goautoneg.ParseAccept(accept) {
+		out, ok := o.match(c)
+		if !ok {
+			continue
+		}
+		if out.media == mediaJSON {
+			out.pretty = pretty(r)
+		}
+		return out, true
+	}
+	return output{}, false
+}
+
+func (o offer) match(c goautoneg.Accept) (output, bool) {
+	var out output
+	switch c.Type + "/" + c.SubType {
+	case "*/*", "application/*", typeJSON:
+	case typeYAML:
+		out.media = mediaYAML
+	case typeProtobuf:
+		if !o.protobuf {
+			return out, false
+		}
+		out.media = mediaProtobuf
+	default:
+		return out, false
+	}
+	as := c.Params["as"]
+	if as == "" {
+		return out, true
+	}
+	v := c.Params["v"]
+	if c.Params["g"] != "meta.k8s.io" || v != "v1" && v != "v1beta1" {
+		return out, false
+	}
+	out.as, out.asGV = as, "meta.k8s.io/"+v
+	switch as {
+	case "Table":
+		return out, o.table && out.media != mediaProtobuf
+	case "PartialObjectMetadata":
+		return out, o.partial
+	case "PartialObjectMetadataList":
+		return out, o.partials
+	}
+	return out, false
+}
+
+// pretty is asked for, or assumed for a person at a browser or curl.
+func pretty(r *http.Request) bool {
+	if strings.Contains(r.URL.RawQuery, "pretty") {
+		if v := r.URL.Query().Get("pretty"); v != "" {
+			b, err := strconv.ParseBool(v)
+			return err != nil || b
+		}
+	}
+	ua := r.UserAgent()
+	return strings.HasPrefix(ua, "curl") || strings.HasPrefix(ua, "Wget") || strings.HasPrefix(ua, "Mozilla/5.0")
+}
+
+// acceptable lists what a 406 names.
+func acceptable(protobuf bool) []string {
+	out := []string{typeJSON, typeYAML}
+	if protobuf {
+		out = append(out, typeProtobuf)
+	}
+	return out
+}
+
+// bodyMedia reads the Content-Type of a request that carries an object.
+func bodyMedia(r *http.Request, protobuf bool) (media, error) {
+	ct := r.Header.Get("Content-Type")
+	if i := strings.IndexByte(ct, ';'); i >= 0 {
+		ct = ct[:i]
+	}
+	switch strings.ToLower(strings.TrimSpace(ct)) {
+	case "", typeJSON:
+		return mediaJSON, nil
+	case typeYAML:
+		return mediaYAML, nil
+	case typeProtobuf:
+		if protobuf {
+			return mediaProtobuf, nil
+		}
+	}
+	return 0, unsupportedMedia(acceptable(protobuf))
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"compress/gzip"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// warnings collects what the answer's Warning headers say, each text once.
+type warnings struct{ texts []string }
+
+func (ws *warnings) add(texts ...string) {
+next:
+	for _, t := range texts {
+		for _, have := range ws.texts {
+			if have == t {
+				continue next
+			}
+		}
+		ws.texts = append(ws.texts, t)
+	}
+}
+
+// Bounds of all warnings together, and of each when that is exceeded.
+const (
+	warningsBytes = 4 << 10
+	warningRunes  = 256
+)
+
+func (ws *warnings) write(h http.Header) {
+	total := 0
+	for _, t := range ws.texts {
+		total += len(t)
+	}
+	for _, t := range ws.texts {
+		if total > warningsBytes && utf8.RuneCountInString(t) > warningRunes {
+			t = string([]rune(t)[:warningRunes])
+		}
+		if v, err := utilnet.NewWarningHeader(299, "-", t); err == nil {
+			h.Add("Warning", v)
+		}
+	}
+}
+
+// fail writes a Status.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, out output, err error) {
+	st := status(err)
+	if st.Code >= 500 && st.Reason != metav1.StatusReasonTimeout {
+		s.log.Debug().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("request failed")
+	}
+	if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(st.Details.RetryAfterSeconds)))
+	}
+	b, encErr := s.codecs.encode(out.media, out.pretty, st)
+	if encErr != nil {
+		http.Error(w, st.Message, int(st.Code))
+		return
+	}
+	send(w, r, int(st.Code), out.media.contentType(), b)
+}
+
+// outputFor is the plain form for answers of requests whose endpoint is not known yet.
+func outputFor(r *http.Request) output {
+	out, ok := negotiate(r, offer{protobuf: true})
+	if !ok {
+		return output{}
+	}
+	return out
+}
+
+// gzipFrom is the size from which compressing costs less than sending.
+const gzipFrom = 128 << 10
+
+// send writes a complete answer.
+func send(w http.ResponseWriter, r *http.Request, code int, contentType string, parts ...[]byte) {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	if size >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		h.Add("Vary", "Accept-Encoding")
+		w.WriteHeader(code)
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+		for _, p := range parts {
+			_, _ = z.Write(p) // a client that is gone needs no answer
+		}
+		_ = z.Close()
+		return
+	}
+	h.Set("Content-Length", strconv.Itoa(size))
+	w.WriteHeader(code)
+	if r.Method == http.MethodHead {
+		return
+	}
+	for _, p := range parts {
+		_, _ = w.Write(p) // a client that is gone needs no answer
+	}
+}

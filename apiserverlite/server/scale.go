@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+// scale shows and changes spec.replicas of a workload through the Scale kind.
+func (x *exchange) scale(ctx context.Context) (reply, error) {
+	switch x.in.verb {
+	case "get":
+		e, ok := x.s.store.Get(x.res.key(x.in.namespace, x.in.name))
+		if !ok {
+			return reply{}, notFound(x.res.GR(), x.in.name)
+		}
+		sc, err := scaleOf(e.Object)
+		return reply{object: sc}, err
+	case "update":
+		o, err := x.updateOptions()
+		if err != nil {
+			return reply{}, err
+		}
+		sc, err := decodeInto(x, o.validation, &autoscalingv1.Scale{}, scaleKind)
+		if err != nil {
+			return reply{}, err
+		}
+		return x.rescale(ctx, o, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return sc, nil })
+	case "patch":
+		return x.patchScale(ctx)
+	}
+	return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+}
+
+// rescale changes the parent by what next makes of its scale.
+func (x *exchange) rescale(ctx context.Context, o writeOptions, next func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (reply, error) {
+	w := x.writing(o)
+	w.strategy = x.res.Strategy
+	r, err := w.change(ctx, change{make: func(old runtime.Object) (runtime.Object, error) {
+		cur, err := scaleOf(old)
+		if err != nil {
+			return nil, err
+		}
+		sc, err := next(cur)
+		if err != nil {
+			return nil, err
+		}
+		obj := old.DeepCopyObject()
+		m, err := metaOf(obj)
+		if err != nil {
+			return nil, err
+		}
+		m.SetResourceVersion(sc.ResourceVersion)
+		if sc.Spec.Replicas < 0 {
+			return nil, badRequest("spec.replicas: %d must not be negative", sc.Spec.Replicas)
+		}
+		return obj, setReplicas(obj, sc.Spec.Replicas)
+	}})
+	if err != nil {
+		return reply{}, err
+	}
+	sc, err := scaleOf(r.object)
+	return reply{object: sc}, err
+}
+
+func setReplicas(o runtime.Object, n int32) error {
+	switch t := o.(type) {
+	case *appsv1.StatefulSet:
+		t.Spec.Replicas = &n
+	case *appsv1.Deployment:
+		t.Spec.Replicas = &n
+	case *appsv1.ReplicaSet:
+		t.Spec.Replicas = &n
+	default:
+		return fmt.Errorf("%T has no scale", o)
+	}
+	return nil
+}
+
+func scaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
+	var m metav1.ObjectMeta
+	var want *int32
+	var have int32
+	var sel *metav1.LabelSelector
+	switch t := o.(type) {
+	case *appsv1.StatefulSet:
+		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
+	case *appsv1.Deployment:
+		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
+	case *appsv1.ReplicaSet:
+		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
+	default:
+		return nil, fmt.Errorf("%T has no scale", o)
+	}
+	s, err := metav1.LabelSelectorAsSelector(sel)
+	if err != nil {
+		return nil, err
+	}
+	sc := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: ptr.Deref(want, 1)},
+		Status:     autoscalingv1.ScaleStatus{Replicas: have, Selector: s.String()},
+	}
+	sc.SetGroupVersionKind(scaleKind)
+	return sc, nil
+}
+
+// patchScale patches the Scale as the JSON that a client sees.
+func (x *exchange) patchScale(ctx context.Context) (reply, error) {
+	kind, body, o, err := x.readPatch()
+	if err != nil {
+		return reply{}, err
+	}
+	p := &patching{x: x, opts: o, kind: kind, body: body, w: x.writing(o)}
+	return x.rescale(ctx, o, func(cur *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		current, err := x.s.codecs.encodeJSON(cur)
+		if err != nil {
+			return nil, err
+		}
+		patched, err := p.patchText(current)
+		if err != nil {
+			return nil, err
+		}
+		obj, problems, err := x.s.codecs.decodeBody(patched, mediaJSON, o.validation, &autoscalingv1.Scale{}, scaleKind)
+		if err != nil {
+			return nil, err
+		}
+		x.problems(problems)
+		return obj.(*autoscalingv1.Scale), nil
+	})
+}

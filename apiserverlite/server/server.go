@@ -1,0 +1,190 @@
+// Package server is the HTTP face of the API: it turns requests into reads of the
+// store's memory and into writes that pass a kind's strategy and admission, and gives
+// answers that a Kubernetes client cannot tell from upstream's.
+//
+//	request -> authentication -> faults of the lab -> verb -> strategy, admission -> storage
+//	                                                    \-> answer in JSON, YAML or protobuf
+//
+// Promises. A write is answered after it is committed. An answer's bytes come from a
+// cache that every reader and watcher of the same object state shares. A watch gets every
+// event of its selection once and in order, or it ends; a client that does not read holds up
+// nobody.
+//
+// What it does not do: decide what a kind's fields mean (package registry), clean up
+// after deleted owners and namespaces (package controllers), listen (package cluster).
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+
+	"drydock.dev/drydock/apiserverlite/registry"
+	"drydock.dev/drydock/apiserverlite/storage"
+	"drydock.dev/drydock/internal/lab"
+)
+
+// Registry is what the server needs of package registry. What else a registry offers is
+// found by the small interfaces beside the code that uses it.
+type Registry interface {
+	Resources() []*registry.Resource
+	Admission() registry.Admission
+}
+
+// User is who makes a request.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+}
+
+// Config of New.
+type Config struct {
+	Store    *storage.Store
+	Registry Registry
+	// Authenticate tells who makes a request; false answers 401. Nil lets everybody in as an administrator.
+	Authenticate func(*http.Request) (User, bool)
+	Lab          *lab.Lab
+	Log          zerolog.Logger
+	// Version of drydock, for /version.
+	Version string
+	// Scheme knows every kind; nil is client-go's.
+	Scheme *runtime.Scheme
+	// Address is what legacy discovery tells clients, host:port. It may be empty.
+	Address string
+}
+
+// Server answers API requests. It starts no goroutine of its own.
+type Server struct {
+	cfg    Config
+	store  *storage.Store
+	codecs *codecs
+	clock  clock.PassiveClock // stamps objects
+	wall   clock.WithTicker   // times connections and tokens, which are shared with clients
+	log    zerolog.Logger
+
+	resources []*resource
+	byGVR     map[schema.GroupVersionResource]*resource
+	byStorage map[schema.GroupResource]*resource // the version whose objects are stored
+	groups    map[string]bool
+	reader    reader
+	admission registry.Admission
+	tracker   *tracker
+	discovery discovery
+	tokens    *tokens
+	handler   http.Handler
+
+	stop     chan struct{} // closed by Close: ends every stream
+	stopOnce sync.Once
+	streams  sync.WaitGroup
+	closing  sync.RWMutex // held for reading while a stream registers
+}
+
+// New wires a server and creates the objects that every cluster has, as far as they are missing.
+func New(cfg Config) (*Server, error) {
+	if cfg.Store == nil || cfg.Registry == nil || cfg.Lab == nil {
+		return nil, errors.New("new API server: store, registry and lab are needed")
+	}
+	if cfg.Scheme == nil {
+		cfg.Scheme = scheme.Scheme
+	}
+	s := &Server{cfg: cfg, store: cfg.Store, codecs: newCodecs(cfg.Scheme), clock: cfg.Lab.Clock, wall: clock.RealClock{}, log: cfg.Log,
+		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}, groups: map[string]bool{}, stop: make(chan struct{})}
+	for _, r := range cfg.Registry.Resources() {
+		if err := s.add(r); err != nil {
+			return nil, fmt.Errorf("new API server: resource %s: %w", r.GVR, err)
+		}
+	}
+	s.reader = reader{s}
+	if s.admission = cfg.Registry.Admission(); s.admission == nil {
+		s.admission = noAdmission{}
+	}
+	var err error
+	if s.tracker, err = newTracker(s, cfg.Registry); err != nil {
+		return nil, fmt.Errorf("new API server: %w", err)
+	}
+	if s.tokens, err = newTokens(s.store, s.wall); err != nil {
+		return nil, fmt.Errorf("new API server: %w", err)
+	}
+	if err := s.discovery.build(s); err != nil {
+		return nil, fmt.Errorf("new API server: %w", err)
+	}
+	if err := s.bootstrap(context.Background()); err != nil {
+		return nil, fmt.Errorf("new API server: %w", err)
+	}
+	s.handler = s.routes()
+	return s, nil
+}
+
+// Handler serves /api, /apis, /openapi, /version, /healthz, /livez, /readyz and, for GET /, the list of paths.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Close ends every watch and waits until their handlers have returned. The store stays open.
+func (s *Server) Close() {
+	s.stopOnce.Do(func() {
+		s.closing.Lock()
+		close(s.stop)
+		s.closing.Unlock()
+	})
+	s.streams.Wait()
+}
+
+func (s *Server) routes() http.Handler {
+	m := chi.NewRouter()
+	m.NotFound(s.plain(s.notFound))
+	m.MethodNotAllowed(s.plain(s.notFound))
+	m.Get("/", s.plain(s.paths))
+	m.Get("/version", s.open(s.version))
+	m.Get("/version/", s.open(s.version))
+	for _, p := range []string{"/healthz", "/livez", "/readyz"} {
+		m.Get(p, s.health)
+		m.Get(p+"/", s.health)
+		m.Get(p+"/*", s.health)
+	}
+	if h := s.openAPI(); h != nil {
+		m.Handle("/openapi/*", s.guard(h))
+	}
+	m.HandleFunc("/api", s.plain(s.coreVersions))
+	m.HandleFunc("/api/", s.plain(s.coreVersions))
+	m.HandleFunc("/apis", s.plain(s.groupList))
+	m.HandleFunc("/apis/", s.plain(s.groupList))
+	m.HandleFunc("/api/*", s.serveAPI)
+	m.HandleFunc("/apis/*", s.serveAPI)
+	return s.recovered(m)
+}
+
+// noAdmission is used when the registry has none.
+type noAdmission struct{}
+
+func (noAdmission) Mutate(context.Context, registry.Attributes) error   { return nil }
+func (noAdmission) Validate(context.Context, registry.Attributes) error { return nil }
+
+// stream registers a long answer, so that Close can wait for it. It is false once the server is closing.
+func (s *Server) stream() bool {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	select {
+	case <-s.stop:
+		return false
+	default:
+		s.streams.Add(1)
+		return true
+	}
+}
+
+// Time limits of requests that are not watches.
+const (
+	requestLimit = 60 * time.Second
+	writeLimit   = 34 * time.Second
+)

@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+
+	"drydock.dev/drydock/apiserverlite/storage"
+)
+
+// Times of a watch. They are real time: the client at the other end has no other.
+const (
+	watchLeast    = 30 * time.Minute // without timeoutSeconds, up to twice that
+	bookmarkEvery = time.Minute
+	bookmarkAhead = 2 * time.Second  // before the end, so that the next watch starts close by
+	watchStall    = 30 * time.Second // a client that takes nothing for so long is cut off
+)
+
+// watching is one watch that is about to be streamed.
+type watching struct {
+	x         *exchange
+	match     matcher
+	opts      *internalversion.ListOptions
+	source    *storage.Watch
+	initial   []*storage.Entry
+	marker    bool             // the bookmark that ends the initial events is due
+	at        storage.Revision // everything up to here was sent
+	expired   error            // answer with an ERROR event at once
+	bookmarks bool
+	limit     time.Duration
+}
+
+func (x *exchange) watch(ctx context.Context) (reply, error) {
+	o, err := x.listOptions()
+	if err != nil {
+		return reply{}, err
+	}
+	m, err := x.matcher(o)
+	if err != nil {
+		return reply{}, err
+	}
+	if x.out.as == "Table" {
+		if _, err := x.tableOptions(); err != nil {
+			return reply{}, err
+		}
+	}
+	w := &watching{x: x, match: m, opts: o, bookmarks: o.AllowWatchBookmarks}
+	w.limit = watchLeast + rand.N(watchLeast)
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
+		w.limit = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	if err := w.start(ctx); err != nil {
+		return reply{}, err
+	}
+	if !x.s.stream() {
+		w.stop()
+		return reply{}, storage.ErrClosed
+	}
+	return reply{stream: w.serve}, nil
+}
+
+// start follows the table of resourceVersion and sendInitialEvents.
+func (w *watching) start(ctx context.Context) error {
+	o, x := w.opts, w.x
+	scope := storage.WatchOptions{Namespace: x.in.namespace}
+	if w.match.name != "" && (x.in.namespace != "" || !x.res.Namespaced) {
+		scope.Name = w.match.name
+	}
+	var after storage.Revision
+	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		var err error
+		if after, err = parseRevision(o.ResourceVersion); err != nil {
+			return err
+		}
+	}
+	asked := o.SendInitialEvents != nil
+	withInitial := asked && *o.SendInitialEvents || !asked && after == 0
+	if !withInitial && after != 0 {
+		src, err := x.s.store.Watch(x.res.Storage, after, scope)
+		if errors.Is(err, storage.ErrExpired) {
+			w.expired = expired("too old resource version: " + oldText(err))
+			return nil
+		}
+		w.source, w.at = src, after
+		return err
+	}
+	if asked && after != 0 {
+		if err := x.reach(ctx, after); err != nil {
+			return err
+		}
+	}
+	snap, src, err := x.s.store.WatchNow(x.res.Storage, scope)
+	if err != nil {
+		return err
+	}
+	w.source, w.at = src, snap.Revision
+	if !withInitial {
+		return nil
+	}
+	w.marker = w.bookmarks
+	take := func(e *storage.Entry) bool {
+		if w.match.matches(e) {
+			w.initial = append(w.initial, e)
+		}
+		return true
+	}
+	if scope.Name != "" {
+		if e, ok := snap.Get(scope.Namespace, scope.Name); ok {
+			take(e)
+		}
+		return nil
+	}
+	snap.Ascend(x.in.namespace, "", take)
+	return nil
+}
+
+func (w *watching) stop() {
+	if w.source != nil {
+		w.source.Stop()
+	}
+}
+
+// serve streams until the client goes, the time is up, the server closes or the client lags too far behind.
+// The last three end the stream cleanly: the client comes again with the last revision it saw.
+func (w *watching) serve(rw http.ResponseWriter) {
+	defer w.x.s.streams.Done()
+	defer w.stop()
+	out := newFrames(w.x, rw)
+	out.open()
+	if w.expired != nil {
+		out.error(status(w.expired))
+		_ = out.flush() // the stream ends either way
+		return
+	}
+	for i, e := range w.initial {
+		out.event(storage.Added, e)
+		w.initial[i] = nil
+		if !out.flushFrom(64 << 10) {
+			return
+		}
+	}
+	w.initial = nil
+	if w.marker {
+		out.bookmark(w.at, true)
+	}
+	if !out.flush() {
+		return
+	}
+	w.follow(out)
+}
+
+func (w *watching) follow(out *frames) {
+	ctx := w.x.r.Context()
+	end := w.x.s.wall.NewTimer(w.limit)
+	defer end.Stop()
+	var mark <-chan time.Time
+	ended := false
+	if w.bookmarks {
+		t := w.x.s.wall.NewTicker(bookmarkEvery + rand.N(bookmarkEvery/10))
+		defer t.Stop()
+		mark = t.C()
+		if w.limit > 2*bookmarkAhead {
+			end.Reset(w.limit - bookmarkAhead)
+		} else {
+			ended = true
+		}
+	} else {
+		ended = true
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.x.s.stop:
+			return
+		case <-end.C():
+			if ended {
+				return
+			}
+			ended = true
+			w.progress(out)
+			end.Reset(bookmarkAhead)
+		case <-mark:
+			w.progress(out)
+		case <-w.source.Ready():
+			evs, err := w.source.Take()
+			for _, ev := range evs {
+				w.send(out, ev)
+				if !out.flushFrom(64 << 10) {
+					return
+				}
+			}
+			if err != nil {
+				if errors.Is(err, storage.ErrSlow) {
+					w.x.s.log.Warn().Str("agent", w.x.r.UserAgent()).Str("resource", w.x.res.GR().String()).Msg("watch ended: the client does not keep up")
+				}
+				_ = out.flush() // the stream ends either way
+				return
+			}
+		}
+		if !out.flush() {
+			return
+		}
+	}
+}
+
+// progress sends a bookmark if everything before it was sent.
+func (w *watching) progress(out *frames) {
+	if rev, ok := w.source.Progress(); ok && rev > w.at {
+		w.at = rev
+		out.bookmark(rev, false)
+	}
+}
+
+// send shows an event as the selector sees it: entering is ADDED, leaving is DELETED with the
+// state before at the event's revision.
+func (w *watching) send(out *frames, ev *storage.Event) {
+	w.at = ev.Revision
+	if w.match.all() {
+		out.event(ev.Type, ev.Entry)
+		return
+	}
+	was := w.match.matches(ev.Prev)
+	is := ev.Type != storage.Deleted && w.match.matches(ev.Entry)
+	switch {
+	case is && was:
+		out.event(storage.Modified, ev.Entry)
+	case is:
+		out.event(storage.Added, ev.Entry)
+	case was && ev.Type == storage.Deleted:
+		out.event(storage.Deleted, ev.Entry)
+	case was:
+		out.event(storage.Deleted, ev.Left())
+	}
+}
+
+// oldText is the part of a storage error that says which revision met which.
+func oldText(err error) string {
+	const prefix = "revision is too old: "
+	if s := err.Error(); len(s) > len(prefix) {
+		return s[len(prefix):]
+	}
+	return err.Error()
+}
