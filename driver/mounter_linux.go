@@ -1,0 +1,308 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelMachine is a Linux machine: block devices and the tools for them.
+type kernelMachine struct{ ops ops }
+
+func newKernelMachine(o ops) (machine, error) { return kernelMachine{o}, nil }
+
+func (kernelMachine) ready() error {
+	for _, t := range []tool{toolBlkid, toolMkfsExt4, toolE2fsck} {
+		if _, err := t.path(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m kernelMachine) open(link string, v volume) (*device, error) {
+	path, err := filepath.EvalSymlinks(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", link, errNotYet)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("follow %s: %w", link, err)
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) {
+		return nil, fmt.Errorf("%s leads to %s, which is no device yet: %w", link, path, errNotYet)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open device: %w", err)
+	}
+	d := &device{volume: v, path: path, file: f}
+	if err := m.inspect(d, link); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// inspect checks that an open device is the volume's, and whole.
+func (m kernelMachine) inspect(d *device, link string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.file.Fd()), &st); err != nil {
+		return fmt.Errorf("look at %s: %w", d.path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return fmt.Errorf("%s leads to %s, which is not a block device", link, d.path)
+	}
+	if owner, known := loopOwner(st.Rdev); known && owner != d.id {
+		return fmt.Errorf("%s leads to %s, the device of volume %s: %w", link, d.path, owner, errNotYet)
+	}
+	size, err := d.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("measure %s: %w", d.path, err)
+	}
+	if want := max(d.size, minGiB*gib); size < want {
+		return fmt.Errorf("device %s has %d bytes, where the volume has %d: %w", d.path, size, want, errNotYet)
+	}
+	d.bytes = size
+	return nil
+}
+
+const loopMajor = 7 // of loop devices, in Documentation/admin-guide/devices.txt
+
+// loopOwner is the volume whose file is behind a loop device: the fake cloud names
+// the file for it, which serves as the disk's serial number. It is unknown for other devices.
+func loopOwner(dev uint64) (VolumeID, bool) {
+	if unix.Major(dev) != loopMajor {
+		return "", false
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(dev), unix.Minor(dev)))
+	if err != nil {
+		return "", false
+	}
+	name, isImage := strings.CutSuffix(filepath.Base(strings.TrimSuffix(strings.TrimSpace(string(b)), " (deleted)")), ".img")
+	return VolumeID(name), isImage
+}
+
+func (m kernelMachine) shows(path, link string, v volume) (bool, error) {
+	var st, want unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	dev := st.Dev
+	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		dev = st.Rdev
+	}
+	if owner, known := loopOwner(dev); known {
+		return owner == v.id, nil
+	}
+	if link == "" {
+		return true, nil // nothing says otherwise
+	}
+	if err := unix.Stat(link, &want); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: link, Err: err}
+	}
+	return dev == want.Rdev, nil
+}
+
+func (m kernelMachine) probe(ctx context.Context, d *device) (content, error) {
+	var c content
+	err := m.ops.quiet(ctx, "blkid", string(d.id), func(ctx context.Context) (err error) {
+		c, err = blkid(ctx, d.path)
+		return err
+	})
+	if err := nothingFound(err); err != nil {
+		return c, err
+	}
+	err = m.ops.quiet(ctx, "read", string(d.id), func(context.Context) error { return m.examine(d, &c) })
+	d.unfinished = c.marked != ""
+	return c, err
+}
+
+// blkid asks the tool of that name, past its cache.
+func blkid(ctx context.Context, path string) (content, error) {
+	r, err := toolBlkid.run(ctx, "-p", "-o", "export", path)
+	if err != nil {
+		return content{}, err
+	}
+	switch {
+	case r.exit == 2 && strings.TrimSpace(r.stdout+r.stderr) == "":
+		return content{}, nil
+	case r.exit != 0:
+		return content{}, fmt.Errorf("blkid: %s", r)
+	}
+	return parseBlkid(r.stdout)
+}
+
+// examine reads the device itself: the mark, how fresh a filesystem is, and whether what blkid calls nothing is nothing.
+func (kernelMachine) examine(d *device, c *content) (err error) {
+	if c.marked, err = readMark(d.file, d.bytes, d.id); err != nil {
+		return err
+	}
+	if c.fs != "" {
+		if c.marked != "" {
+			s, err := readSuperblock(d.file, c.fs)
+			if err != nil {
+				return err
+			}
+			c.fresh = s.fresh
+		}
+		return nil
+	}
+	except := extent{}
+	if c.marked != "" {
+		except = extent{markOffset(d.bytes), markSize}
+	}
+	off, err := firstData(d.file, d.bytes, except)
+	if err == nil && off >= 0 {
+		c.used = fmt.Sprintf("byte %d", off)
+	}
+	return err
+}
+
+func (m kernelMachine) mark(ctx context.Context, d *device, fs FSType) error {
+	return m.ops.quiet(ctx, "mark", string(d.id), func(context.Context) error { return write(d, formatMark{d.id, fs}.block()) })
+}
+
+func (m kernelMachine) unmark(ctx context.Context, d *device) error {
+	return m.ops.quiet(ctx, "unmark", string(d.id), func(context.Context) error {
+		if fs, err := readMark(d.file, d.bytes, d.id); err != nil || fs == "" {
+			return err
+		}
+		return write(d, make([]byte, markSize))
+	})
+}
+
+// write puts a block in the mark's place and onto the disk.
+func write(d *device, block []byte) error {
+	f, err := os.OpenFile(d.path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(block, markOffset(d.bytes))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// format makes a filesystem. What mkfs would write only to say zero it leaves out, for
+// the device is blank: it neither discards, nor zeroes inode tables and journal.
+func (kernelMachine) format(ctx context.Context, d *device, fs FSType) error {
+	args := []string{"-q", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", d.path}
+	if fs == "xfs" {
+		args = []string{"-q", "-K", d.path}
+		if d.unfinished {
+			args = append([]string{"-f"}, args...)
+		}
+	}
+	t := mkfs(fs)
+	r, err := t.run(ctx, args...)
+	if err == nil && r.exit != 0 {
+		err = fmt.Errorf("%s: %s", t.name, r)
+	}
+	return err
+}
+
+func (kernelMachine) sound(ctx context.Context, d *device, fs FSType) (bool, error) {
+	t, args, broken := toolE2fsck, []string{"-f", "-n", d.path}, 4
+	if fs == "xfs" {
+		t, args, broken = toolXfsRepair, []string{"-n", d.path}, 1
+	}
+	r, err := t.run(ctx, args...)
+	if err == nil && r.exit != 0 && r.exit != broken {
+		err = fmt.Errorf("%s: %s", t.name, r)
+	}
+	return r.exit == 0, err
+}
+
+// repair does what e2fsck dares without questions. The mount of an xfs replays its log; there is nothing else to do before it.
+func (kernelMachine) repair(ctx context.Context, d *device, fs FSType) error {
+	if fs == "xfs" {
+		return nil
+	}
+	return e2fsck(ctx, "-p", d.path)
+}
+
+func e2fsck(ctx context.Context, args ...string) error {
+	r, err := toolE2fsck.run(ctx, args...)
+	if err != nil {
+		return err
+	}
+	const mended, mendedReboot, left = 1, 2, 4
+	switch {
+	case r.exit&left != 0:
+		return fmt.Errorf("it has errors that need a decision; it is not mounted; run e2fsck on it by hand: %s", r)
+	case r.exit&^(mended|mendedReboot) != 0:
+		return fmt.Errorf("e2fsck: %s", r)
+	}
+	return nil
+}
+
+func (m kernelMachine) grow(ctx context.Context, d *device, fs FSType, mounted string) error {
+	s, err := readSuperblock(d.file, fs)
+	if err != nil {
+		return err
+	}
+	if d.bytes-s.bytes < edge { // no more than a remainder
+		return nil
+	}
+	t, args := toolResize2fs, []string{d.path}
+	if fs == "xfs" {
+		t, args = toolXfsGrowfs, []string{"-d", mounted}
+	}
+	return m.ops.kernel(ctx, t.name, t.name, string(d.id), func(ctx context.Context) error {
+		if fs != "xfs" && mounted == "" {
+			if err := e2fsck(ctx, "-f", "-p", d.path); err != nil {
+				return err
+			}
+		}
+		r, err := t.run(ctx, args...)
+		if err == nil && r.exit != 0 {
+			err = fmt.Errorf("%s: %s", t.name, r)
+		}
+		return err
+	})
+}
+
+func (kernelMachine) usage(path string) (usage, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return usage{}, err
+	}
+	if fi.Mode()&fs.ModeDevice != 0 {
+		f, err := os.Open(path)
+		if err != nil {
+			return usage{}, err
+		}
+		defer f.Close()
+		size, err := f.Seek(0, io.SeekEnd)
+		return usage{block: true, total: size}, err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return usage{}, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	unit := int64(st.Bsize)
+	return usage{
+		total: int64(st.Blocks) * unit, free: int64(st.Bavail) * unit, used: int64(st.Blocks-st.Bfree) * unit,
+		inodes: int64(st.Files), inodesFree: int64(st.Ffree), inodesUsed: int64(st.Files - st.Ffree),
+	}, nil
+}
+
+// firstExtent returns where a sparse file has its first data, -1 if it has none.
+func firstExtent(f *os.File) (off int64, told bool, err error) {
+	off, err = unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return -1, true, nil
+	}
+	if err != nil {
+		return 0, false, nil // not every filesystem can tell
+	}
+	return off, true, nil
+}
