@@ -114,6 +114,26 @@ func pages[T any](list func(*godo.ListOptions) ([]T, *godo.Response, error)) ([]
 	}
 }
 
+// actionAfter asks for an action, and asks the cloud to hold its answer until the
+// action is done. A cloud that cannot do that answers at once.
+func (c *cloud) actionAfter(ctx context.Context, id VolumeID, action int) (*godo.Action, error) {
+	req, err := c.NewRequest(ctx, http.MethodGet, fmt.Sprintf("v2/volumes/%s/actions/%d", id, action), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Prefer", "wait=10")
+	var root struct {
+		Action *godo.Action `json:"action"`
+	}
+	if _, err := c.Do(ctx, req, &root); err != nil {
+		return nil, err
+	}
+	if root.Action == nil {
+		return nil, errors.New("the cloud's answer has no action in it")
+	}
+	return root.Action, nil
+}
+
 // Polling of an action starts short, for a cloud that is next door, and grows.
 const (
 	firstPoll = time.Millisecond
@@ -137,7 +157,7 @@ func (c *cloud) finish(ctx context.Context, id VolumeID, a *godo.Action) error {
 			t.Stop()
 			return errorf(codeOf(context.Cause(ctx)), "action %d (%s) of volume %s is still %s: %w; ask again to go on waiting", a.ID, a.Type, id, a.Status, context.Cause(ctx))
 		}
-		got, _, err := c.StorageActions.Get(ctx, string(id), a.ID)
+		got, err := c.actionAfter(ctx, id, a.ID)
 		switch {
 		case err == nil:
 			a = got
