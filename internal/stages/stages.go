@@ -120,7 +120,7 @@ func (t Try) ok() bool { return !t.running() && !t.failed() }
 // Step is one step of a life.
 type Step struct {
 	Name  Name   `json:"name"`
-	Label string `json:"label"`
+	Label string `json:"label,omitempty"`
 	State State  `json:"state"`
 	// Start and End are zero where they are not known; End is zero unless the step is done or failed.
 	Start time.Time `json:"start,omitzero"`
@@ -132,6 +132,8 @@ type Step struct {
 	// Attempts counts all tries; Tries holds the latest of them, oldest first.
 	Attempts int   `json:"attempts,omitempty"`
 	Tries    []Try `json:"tries,omitempty"`
+	// By is the caller of the last try: provisioner, attacher, kubelet, driver.
+	By string `json:"by,omitempty"`
 	// Error and Code are those of the last try of a failed step.
 	Error string `json:"error,omitempty"`
 	Code  string `json:"code,omitempty"`

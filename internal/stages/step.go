@@ -35,6 +35,7 @@ func (st *Step) tried(tries []Try, older int) {
 	st.Attempts, st.Tries = len(tries)+older, tries
 	st.Start = tries[0].Start
 	last := tries[len(tries)-1]
+	st.By = last.By
 	for _, try := range tries {
 		if try.ok() {
 			// Calls are idempotent and may be repeated after a success; the first one counts.
