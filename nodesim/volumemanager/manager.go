@@ -144,6 +144,10 @@ func (m *Manager) ready() bool {
 	return m.populated && len(m.owed) == 0
 }
 
+// Ready tells whether volumes may be taken down: all pods are known, and what was
+// found on disk is confirmed.
+func (m *Manager) Ready() bool { return m.ready() }
+
 // Synced tells whether volumesInUse may be rewritten. Before that the list of the
 // life before stands, and keeps volumes from being detached.
 func (m *Manager) Synced() bool {

@@ -1,0 +1,112 @@
+package nodesim
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// runAttachController does what the attach/detach controller and the attacher do: it
+// attaches what pods on the node want, and detaches what they do not want any more
+// once the node does not use it.
+func (w *world) runAttachController() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	wake := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for _, kind := range []string{"pods", "nodes"} {
+		i, err := w.watchOf(kind)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer i.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-i.ResultChan():
+					select {
+					case wake <- struct{}{}:
+					default:
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+				w.attachAndDetach(ctx)
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func (w *world) attachAndDetach(ctx context.Context) {
+	node, err := w.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return
+	}
+	want := map[string]string{} // handle -> PV
+	pods, _ := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp != nil && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s v1.ContainerStatus) bool { return s.State.Running != nil }) {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			if v.PersistentVolumeClaim == nil {
+				continue
+			}
+			pv, err := w.client.CoreV1().PersistentVolumes().Get(ctx, "pv-"+v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
+			if err == nil && pv.Spec.CSI != nil && !w.skipsAttach(ctx, pv.Spec.CSI.Driver) {
+				want[pv.Spec.CSI.VolumeHandle] = pv.Name
+			}
+		}
+	}
+	var list []v1.AttachedVolume
+	changed := false
+	for _, a := range node.Status.VolumesAttached {
+		handle := string(a.Name)[len("kubernetes.io/csi/"+driverName+"^"):]
+		if want[handle] == "" && !slices.Contains(node.Status.VolumesInUse, a.Name) {
+			changed = true
+			w.client.StorageV1().VolumeAttachments().Delete(ctx, attachmentName(handle), metav1.DeleteOptions{})
+			w.mu.Lock()
+			w.detached = append(w.detached, handle)
+			w.mu.Unlock()
+			continue
+		}
+		delete(want, handle)
+		list = append(list, a)
+	}
+	for handle, pv := range want {
+		changed = true
+		w.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: attachmentName(handle)},
+			Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: nodeName, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+			Status:     storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": handle}},
+		}, metav1.CreateOptions{})
+		list = append(list, v1.AttachedVolume{Name: uniqueName(handle)})
+	}
+	if changed {
+		if list == nil {
+			list = []v1.AttachedVolume{}
+		}
+		b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
+		w.client.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, b, metav1.PatchOptions{}, "status")
+	}
+}
+
+func (w *world) skipsAttach(ctx context.Context, driver string) bool {
+	d, err := w.client.StorageV1().CSIDrivers().Get(ctx, driver, metav1.GetOptions{})
+	return err == nil && d.Spec.AttachRequired != nil && !*d.Spec.AttachRequired
+}

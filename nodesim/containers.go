@@ -1,0 +1,206 @@
+package nodesim
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+type logger = zerolog.Logger
+
+// Annotations by which a pod says how its containers are acted.
+const (
+	// StartDelay is how long the containers take to start once the volumes are up: "3s".
+	StartDelay = "drydock.dev/start-delay"
+	// RunTime is how long the containers run before they end by themselves; without it they run until the pod is deleted.
+	RunTime = "drydock.dev/run-time"
+	// ExitCode is what they end with.
+	ExitCode = "drydock.dev/exit-code"
+)
+
+// Pauses before a container that ended is started again.
+const (
+	firstBackOff = 10 * time.Second
+	maxBackOff   = 5 * time.Minute
+)
+
+// containers acts the containers of one pod; all of them do the same.
+//
+//	waiting --volumes up, delay over--> running --run time over--> ended
+//	ended --policy says so, back-off over--> running
+//	any --pod stops--> stopped
+type containers struct {
+	boot     string
+	state    containerState
+	since    time.Time // of the state
+	up       time.Time // when the volumes were first seen up in this life
+	started  time.Time
+	restarts int32
+	exit     int32
+	backOff  time.Duration
+	rejected bool
+	reason   string // of a rejection
+	message  string
+}
+
+type containerState int
+
+const (
+	waiting containerState = iota
+	running
+	ended
+	stopped
+)
+
+// restore takes over containers that a restart of the kubelet left running. After a
+// reboot they are gone, and will be started again.
+func (c *containers) restore(pod *v1.Pod, boot string) {
+	c.boot = boot
+	for _, s := range pod.Status.ContainerStatuses {
+		c.restarts = max(c.restarts, s.RestartCount)
+		switch {
+		case s.State.Running != nil && s.ContainerID == containerID(pod, s.Name, s.RestartCount, boot):
+			c.state, c.started, c.since = running, s.State.Running.StartedAt.Time, s.State.Running.StartedAt.Time
+		case s.State.Running != nil:
+			c.restarts = s.RestartCount + 1
+		case s.State.Terminated != nil:
+			c.state, c.exit, c.since, c.started = ended, s.State.Terminated.ExitCode, s.State.Terminated.FinishedAt.Time, s.State.Terminated.StartedAt.Time
+		}
+	}
+	if pod.Status.Phase == v1.PodFailed && len(pod.Status.ContainerStatuses) == 0 {
+		c.rejected, c.reason, c.message = true, pod.Status.Reason, pod.Status.Message
+	}
+}
+
+func containerID(pod *v1.Pod, name string, restarts int32, boot string) string {
+	h := sha256.Sum256([]byte(fmt.Sprintf("%s/%s/%d/%s", pod.UID, name, restarts, boot)))
+	return "drydock://" + hex.EncodeToString(h[:])
+}
+
+func duration(pod *v1.Pod, annotation string) time.Duration {
+	d, err := time.ParseDuration(pod.Annotations[annotation])
+	if err != nil || d < 0 {
+		return 0
+	}
+	return d
+}
+
+// advance moves on as far as the time allows while the volumes are up. It returns how long until the next step, zero for none.
+func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
+	if c.up.IsZero() {
+		c.up = now
+	}
+	for {
+		var left time.Duration
+		switch c.state {
+		case waiting:
+			left = c.up.Add(duration(pod, StartDelay)).Sub(now)
+			if left <= 0 {
+				c.state, c.since, c.started = running, now, now
+				continue
+			}
+		case running:
+			if _, ends := pod.Annotations[RunTime]; !ends {
+				return 0
+			}
+			left = c.started.Add(duration(pod, RunTime)).Sub(now)
+			if left <= 0 {
+				code, _ := strconv.ParseInt(pod.Annotations[ExitCode], 10, 32)
+				c.state, c.since, c.exit = ended, now, int32(code)
+				continue
+			}
+		case ended:
+			if c.over(pod) {
+				return 0
+			}
+			if c.backOff == 0 {
+				c.backOff = firstBackOff
+			}
+			left = c.since.Add(c.backOff).Sub(now)
+			if left <= 0 {
+				c.backOff = min(c.backOff*2, maxBackOff)
+				c.restarts++
+				c.state, c.since, c.started = running, now, now
+				continue
+			}
+		}
+		return left
+	}
+}
+
+// over tells whether the pod has ended by itself.
+func (c *containers) over(pod *v1.Pod) bool {
+	if c.rejected {
+		return true
+	}
+	if c.state != ended {
+		return false
+	}
+	switch pod.Spec.RestartPolicy {
+	case v1.RestartPolicyNever:
+		return true
+	case v1.RestartPolicyOnFailure:
+		return c.exit == 0
+	}
+	return false
+}
+
+// stop ends the containers with the pod.
+func (c *containers) stop(now time.Time) {
+	if c.state == running || c.state == waiting {
+		c.state, c.since = stopped, now
+	}
+}
+
+// reject ends the pod before its containers begin.
+func (c *containers) reject(reason, message string) {
+	c.rejected, c.reason, c.message = true, reason, message
+}
+
+// statuses are what the API is told of each container.
+func (c *containers) statuses(pod *v1.Pod, list []v1.Container, init bool) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for _, x := range list {
+		s := v1.ContainerStatus{Name: x.Name, Image: x.Image, ImageID: "", RestartCount: c.restarts, Started: new(bool)}
+		if c.state != waiting && !c.started.IsZero() {
+			s.ContainerID = containerID(pod, x.Name, c.restarts, c.boot)
+			s.ImageID = x.Image
+		}
+		done := &v1.ContainerStateTerminated{Reason: "Completed", StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(c.since), ContainerID: s.ContainerID}
+		switch {
+		case init && !c.started.IsZero():
+			done.FinishedAt = done.StartedAt
+			s.State.Terminated, s.Ready = done, true
+		case init, c.state == waiting:
+			s.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+			if len(pod.Spec.InitContainers) > 0 {
+				s.State.Waiting.Reason = "PodInitializing"
+			}
+		case c.state == running:
+			s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.started)}
+			s.Ready, *s.Started = true, true
+		default:
+			if done.ExitCode = c.exit; c.exit != 0 {
+				done.Reason = "Error"
+			}
+			if c.started.IsZero() {
+				done.StartedAt, done.FinishedAt = metav1.Time{}, metav1.Time{}
+				done.Reason, done.ExitCode, done.Message = "ContainerStatusUnknown", 137, "The container could not be located when the pod was terminated"
+			}
+			if c.state == ended && !c.over(pod) {
+				s.LastTerminationState.Terminated = done
+				s.State.Waiting = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", c.backOff, x.Name, pod.Name, pod.Namespace, pod.UID)}
+				break
+			}
+			s.State.Terminated = done
+		}
+		out = append(out, s)
+	}
+	return out
+}

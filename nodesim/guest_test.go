@@ -1,0 +1,220 @@
+package nodesim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/mount-utils"
+
+	"drydock.dev/drydock/internal/sock"
+)
+
+// guest is a small CSI driver that announces itself as node-driver-registrar does. It
+// mounts on a simulated table, records its calls, and can be told to fail. It outlives
+// kubelets, as a driver's pod does.
+type guest struct {
+	csipb.UnimplementedNodeServer
+	name    string
+	node    string
+	mounter mount.Interface
+	caps    []csipb.NodeServiceCapability_RPC_Type
+
+	mu      sync.Mutex
+	calls   []string                // guarded by mu: method and volume
+	fault   func(call string) error // guarded by mu: an error instead of the work
+	after   func(call string) error // guarded by mu: an error after the work
+	changed chan struct{}           // guarded by mu: closes at the next call
+	staged  map[string]int          // guarded by mu: publishes by staged volume
+	told    []*registration.RegistrationStatus
+	stops   []func()
+}
+
+type registrar struct {
+	registration.UnimplementedRegistrationServer
+	g        *guest
+	endpoint string
+}
+
+func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: "CSIPlugin", Name: r.g.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	r.g.mu.Lock()
+	defer r.g.mu.Unlock()
+	r.g.told = append(r.g.told, s)
+	r.g.ring()
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+func newGuest(name, node string, m mount.Interface) *guest {
+	return &guest{name: name, node: node, mounter: m, changed: make(chan struct{}), staged: map[string]int{},
+		caps: []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}}
+}
+
+// start serves the driver's socket and the registration socket below a kubelet root.
+func (g *guest) start(t *testing.T, root string) {
+	t.Helper()
+	endpoint := filepath.Join(root, "plugins", g.name, "csi.sock")
+	g.serve(t, endpoint, func(s *grpc.Server) { csipb.RegisterNodeServer(s, g) })
+	g.serve(t, filepath.Join(root, "plugins_registry", g.name+"-reg.sock"), func(s *grpc.Server) {
+		registration.RegisterRegistrationServer(s, &registrar{g: g, endpoint: endpoint})
+	})
+}
+
+func (g *guest) serve(t *testing.T, path string, register func(*grpc.Server)) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := sock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	register(s)
+	done := make(chan struct{})
+	go func() { defer close(done); s.Serve(l) }()
+	g.stops = append(g.stops, func() { s.Stop(); <-done; os.Remove(path) })
+}
+
+func (g *guest) stop() {
+	for _, s := range slices.Backward(g.stops) {
+		s()
+	}
+	g.stops = nil
+}
+
+func (g *guest) ring() { close(g.changed); g.changed = make(chan struct{}) }
+
+// call records a call and does its work, unless it is told to fail.
+func (g *guest) call(method, volume string, work func() error) error {
+	call := method + " " + volume
+	g.mu.Lock()
+	g.calls = append(g.calls, call)
+	g.ring()
+	fault, after := g.fault, g.after
+	g.mu.Unlock()
+	if fault != nil {
+		if err := fault(call); err != nil {
+			return err
+		}
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	if after != nil {
+		return after(call)
+	}
+	return nil
+}
+
+// set replaces what the driver is told to do: errors before and after the work.
+func (g *guest) set(before, after func(call string) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fault, g.after = before, after
+}
+
+func (g *guest) log() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.calls)
+}
+
+func (g *guest) count(call string) int {
+	n := 0
+	for _, c := range g.log() {
+		if c == call {
+			n++
+		}
+	}
+	return n
+}
+
+// wait blocks until ok of the calls so far.
+func (g *guest) wait(ctx context.Context, ok func(calls []string) bool) error {
+	for {
+		g.mu.Lock()
+		calls, next := slices.Clone(g.calls), g.changed
+		g.mu.Unlock()
+		if ok(calls) {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return fmt.Errorf("%w; calls so far: %s", ctx.Err(), strings.Join(calls, ", "))
+		}
+	}
+}
+
+func (g *guest) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb.NodeGetInfoResponse, error) {
+	return &csipb.NodeGetInfoResponse{NodeId: "id-" + g.node, MaxVolumesPerNode: 7,
+		AccessibleTopology: &csipb.Topology{Segments: map[string]string{"region": "nyc3"}}}, nil
+}
+
+func (g *guest) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {
+	r := &csipb.NodeGetCapabilitiesResponse{}
+	for _, c := range g.caps {
+		r.Capabilities = append(r.Capabilities, &csipb.NodeServiceCapability{
+			Type: &csipb.NodeServiceCapability_Rpc{Rpc: &csipb.NodeServiceCapability_RPC{Type: c}}})
+	}
+	return r, nil
+}
+
+func (g *guest) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
+	return &csipb.NodeStageVolumeResponse{}, g.call("Stage", r.VolumeId, func() error {
+		return g.mount("/dev/disk/by-id/"+r.VolumeId, r.StagingTargetPath)
+	})
+}
+
+func (g *guest) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
+	return &csipb.NodeUnstageVolumeResponse{}, g.call("Unstage", r.VolumeId, func() error { return g.unmount(r.StagingTargetPath) })
+}
+
+func (g *guest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+	return &csipb.NodePublishVolumeResponse{}, g.call("Publish", r.VolumeId, func() error {
+		if r.StagingTargetPath != "" {
+			if not, err := g.mounter.IsLikelyNotMountPoint(r.StagingTargetPath); err != nil || not {
+				return fmt.Errorf("publish %s before it is staged (%v)", r.VolumeId, err)
+			}
+		}
+		if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
+			return err
+		}
+		return g.mount("/dev/disk/by-id/"+r.VolumeId, r.TargetPath)
+	})
+}
+
+func (g *guest) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
+	return &csipb.NodeUnpublishVolumeResponse{}, g.call("Unpublish", r.VolumeId, func() error {
+		if err := g.unmount(r.TargetPath); err != nil {
+			return err
+		}
+		return os.RemoveAll(r.TargetPath)
+	})
+}
+
+func (g *guest) mount(source, target string) error {
+	if not, err := g.mounter.IsLikelyNotMountPoint(target); err == nil && !not {
+		return nil
+	}
+	return g.mounter.Mount(source, target, "ext4", nil)
+}
+
+func (g *guest) unmount(target string) error {
+	if not, err := g.mounter.IsLikelyNotMountPoint(target); err != nil || not {
+		return nil
+	}
+	return g.mounter.Unmount(target)
+}

@@ -1,0 +1,184 @@
+package nodesim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// retryHouse is the pause before a directory is looked at again that could not be removed.
+const retryHouse = 2 * time.Second
+
+// keepHouse removes the directories of pods that nobody knows any more. It looks when
+// a pod has gone and, while a directory is left, at each change of the volumes' state.
+func (l *life) keepHouse(ctx context.Context) {
+	said := map[types.UID]string{}
+	for ctx.Err() == nil {
+		changed := l.volumes.Changed()
+		var left, waiting bool
+		if l.pods.Ready() && l.volumes.Ready() {
+			left, waiting = l.removeOrphans(ctx, said)
+		} else {
+			waiting = true
+		}
+		if !waiting {
+			changed = nil
+		}
+		if !left {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			case <-l.house:
+			}
+			continue
+		}
+		t := l.clock.NewTimer(retryHouse)
+		select {
+		case <-ctx.Done():
+		case <-t.C():
+		case <-changed:
+		case <-l.house:
+		}
+		t.Stop()
+	}
+}
+
+// removeOrphans tries each directory. Left: one could not be removed. Waiting: one is still mounted.
+func (l *life) removeOrphans(ctx context.Context, said map[types.UID]string) (left, waiting bool) {
+	dirs, err := os.ReadDir(l.layout.Pods())
+	if err != nil {
+		l.log.Error().Err(err).Msg("look for directories of gone pods")
+		return true, false
+	}
+	known := map[types.UID]bool{}
+	for _, uid := range l.pods.known() {
+		known[uid] = true
+	}
+	for _, d := range dirs {
+		uid := types.UID(d.Name())
+		if known[uid] || ctx.Err() != nil {
+			continue
+		}
+		if l.volumes.PossiblyMounted(uid) {
+			waiting = true
+			continue
+		}
+		if err := l.removePodDir(uid); err != nil {
+			left = true
+			if said[uid] != err.Error() {
+				said[uid] = err.Error()
+				l.log.Warn().Err(err).Str("pod", string(uid)).Msg("orphaned pod found, but its directory cannot be removed yet")
+			}
+			continue
+		}
+		delete(said, uid)
+	}
+	return left, waiting
+}
+
+// removePodDir removes what is empty below volumes, then the other directories, then
+// the pod's own. It removes no file below volumes, and nothing at all while anything
+// is mounted below the pod's directory.
+func (l *life) removePodDir(uid types.UID) error {
+	root := l.layout.Pod(uid)
+	if err := l.noMountBelow(root); err != nil {
+		return err
+	}
+	for _, dir := range []string{l.layout.PodVolumes(uid), l.layout.PodDevices(uid)} {
+		if err := l.removeEmpty(dir); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := l.removeTree(filepath.Join(root, e.Name()), root); err != nil {
+			return err
+		}
+	}
+	return l.rmdir(root)
+}
+
+// noMountBelow fails if the mount table shows a mount at or below root.
+func (l *life) noMountBelow(root string) error {
+	mounts, err := l.c.Mounter.List()
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	for _, m := range mounts {
+		if m.Path == root || strings.HasPrefix(m.Path, root+string(filepath.Separator)) {
+			return fmt.Errorf("%s is still mounted", m.Path)
+		}
+	}
+	return nil
+}
+
+// removeEmpty removes directories bottom up; a file anywhere makes it fail.
+func (l *life) removeEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			return fmt.Errorf("%s is in the way", filepath.Join(dir, e.Name()))
+		}
+		if err := l.removeEmpty(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return l.rmdir(dir)
+}
+
+func (l *life) rmdir(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	l.point(pointPodDirRemove)
+	return nil
+}
+
+// removeTree removes files and directories that lie on root's filesystem. It follows no link.
+func (l *life) removeTree(path, root string) error {
+	same, err := sameFilesystem(path, root)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return fmt.Errorf("%s is on another filesystem", path)
+	}
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !fi.IsDir() {
+		return os.Remove(path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := l.removeTree(filepath.Join(path, e.Name()), root); err != nil {
+			return err
+		}
+	}
+	return l.rmdir(path)
+}
+
+// nothingMounted fails if something is mounted in the pod's directories.
+func (w *worker) nothingMounted() error {
+	return w.noMountBelow(w.layout.Pod(w.uid))
+}

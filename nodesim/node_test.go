@@ -1,0 +1,57 @@
+package nodesim
+
+import (
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestOneVolumeLife(t *testing.T) {
+	w := newWorld(t)
+	w.addVolume("c", "vol-00a1")
+	w.startKubelet()
+	w.createPod(pod("p", "c"))
+	w.waitRunning("p")
+
+	if got, want := w.guest.log(), []string{"Stage vol-00a1", "Publish vol-00a1"}; !slices.Equal(got, want) {
+		t.Errorf("calls %v, want %v", got, want)
+	}
+	node := w.nodeObject()
+	if !slices.Contains(node.Status.VolumesInUse, uniqueName("vol-00a1")) {
+		t.Errorf("volumesInUse %v", node.Status.VolumesInUse)
+	}
+	if node.Annotations["csi.volume.kubernetes.io/nodeid"] != `{"blk.sim.example.com":"id-n1"}` || node.Labels["region"] != "nyc3" {
+		t.Errorf("node annotations %v labels %v", node.Annotations, node.Labels)
+	}
+	cn, err := w.client.StorageV1().CSINodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+	if err != nil || len(cn.Spec.Drivers) != 1 || *cn.Spec.Drivers[0].Allocatable.Count != 7 {
+		t.Errorf("CSINode %+v %v", cn, err)
+	}
+	p, _ := w.client.CoreV1().Pods(namespace).Get(w.ctx, "p", metav1.GetOptions{})
+	if s := p.Status.ContainerStatuses; len(s) != 1 || !s[0].Ready || s[0].State.Running == nil || p.Status.PodIP == "" || p.Status.StartTime == nil {
+		t.Errorf("status %+v", p.Status)
+	}
+	path, err := w.node.PodVolumePath(p, "vol-c", "pv-c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if not, err := w.mounter.IsLikelyNotMountPoint(path); err != nil || not {
+		t.Errorf("nothing is mounted at %s: %v", path, err)
+	}
+
+	w.deletePod("p")
+	w.waitGone("p")
+	w.checkClean()
+	want := []string{"Stage vol-00a1", "Publish vol-00a1", "Unpublish vol-00a1", "Unstage vol-00a1"}
+	if got := w.guest.log(); !slices.Equal(got, want) {
+		t.Errorf("calls %v, want %v", got, want)
+	}
+	if w.podPhase("p") != v1.PodPhase("") {
+		t.Error("the pod's object is still there")
+	}
+}

@@ -1,0 +1,167 @@
+package nodesim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// status is what the pod's status should say now.
+func (w *worker) status(pod *v1.Pod) *v1.PodStatus {
+	c := &w.runtime
+	now := metav1.NewTime(w.clock.Now())
+	s := &v1.PodStatus{Phase: v1.PodPending, QOSClass: pod.Status.QOSClass, ObservedGeneration: pod.Generation, StartTime: pod.Status.StartTime}
+	if w.written != nil && w.written.StartTime != nil {
+		s.StartTime = w.written.StartTime
+	}
+	if s.StartTime == nil {
+		s.StartTime = &now
+	}
+	if c.rejected {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, c.reason, "Pod was rejected: "+c.message
+		return s
+	}
+	s.HostIP = w.ips.node()
+	s.HostIPs = []v1.HostIP{{IP: s.HostIP}}
+	s.InitContainerStatuses = c.statuses(pod, pod.Spec.InitContainers, true)
+	s.ContainerStatuses = c.statuses(pod, pod.Spec.Containers, false)
+	s.Phase = c.phase(pod)
+	if !c.started.IsZero() {
+		s.PodIP = w.ips.pod(w.uid, pod.Status.PodIP)
+		if pod.Spec.HostNetwork {
+			s.PodIP = s.HostIP
+		}
+		s.PodIPs = []v1.PodIP{{IP: s.PodIP}}
+	}
+	s.Conditions = w.conditions(pod, s, now)
+	return s
+}
+
+// phase of the pod, from what its containers do.
+func (c *containers) phase(pod *v1.Pod) v1.PodPhase {
+	switch {
+	case c.state == waiting:
+		return v1.PodPending
+	case c.state == running, c.state == ended && !c.over(pod):
+		return v1.PodRunning
+	case c.state == stopped && c.started.IsZero():
+		return v1.PodFailed
+	case c.exit == 0:
+		return v1.PodSucceeded
+	}
+	return v1.PodFailed
+}
+
+// conditions as the kubelet keeps them; the scheduler's own stays.
+func (w *worker) conditions(pod *v1.Pod, s *v1.PodStatus, now metav1.Time) []v1.PodCondition {
+	c := &w.runtime
+	up := !c.started.IsZero()
+	over := s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed
+	cond := func(t v1.PodConditionType, is bool, reason, message string) v1.PodCondition {
+		x := v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: now, ObservedGeneration: pod.Generation}
+		if is {
+			x.Status, x.Reason, x.Message = v1.ConditionTrue, "", ""
+		}
+		return x
+	}
+	ready := c.state == running
+	reason, message := "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", containerNames(pod))
+	initialized, initReason, initMessage := up || len(pod.Spec.InitContainers) == 0, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", initNames(pod))
+	if over {
+		reason, message, initialized = "PodCompleted", "", true
+		initReason, initMessage = "", ""
+	}
+	out := []v1.PodCondition{
+		cond(v1.PodReadyToStartContainers, up && !over, "", ""),
+		cond(v1.PodInitialized, initialized, initReason, initMessage),
+		cond(v1.PodReady, ready, reason, message),
+		cond(v1.ContainersReady, ready, reason, message),
+		cond(v1.PodScheduled, true, "", ""),
+	}
+	have := pod.Status.Conditions
+	if w.written != nil {
+		have = w.written.Conditions
+	}
+	for i := range out {
+		for _, h := range have {
+			if h.Type == out[i].Type && h.Status == out[i].Status {
+				out[i].LastTransitionTime = h.LastTransitionTime
+			}
+		}
+	}
+	return out
+}
+
+func containerNames(pod *v1.Pod) []string {
+	var out []string
+	for _, c := range pod.Spec.Containers {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+func initNames(pod *v1.Pod) []string {
+	var out []string
+	for _, c := range pod.Spec.InitContainers {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+// tell writes the status once. What fails is tried again with the next sync.
+func (w *worker) tell(ctx context.Context, pod *v1.Pod) bool {
+	err := w.write(ctx, pod)
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn().Err(err).Msg("write pod status")
+	}
+	return err == nil
+}
+
+// tellAside writes the status while the volumes come up. The channel closes when it has been written, or not.
+func (w *worker) tellAside(ctx context.Context, pod *v1.Pod) <-chan struct{} {
+	done := make(chan struct{})
+	w.workers.Go(func() {
+		defer close(done)
+		w.tell(ctx, pod)
+	})
+	return done
+}
+
+// write patches the pod's status if it is to change. A pod that is gone or another one needs no status.
+func (w *worker) write(ctx context.Context, pod *v1.Pod) error {
+	s := w.status(pod)
+	have := w.written
+	if have == nil {
+		have = &pod.Status
+	}
+	if same(have, s) {
+		return nil
+	}
+	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.uid}, "status": s})
+	if err != nil {
+		return err
+	}
+	_, err = w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("patch status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	w.written = s
+	return nil
+}
+
+// same compares what the kubelet owns in a status.
+func same(a, b *v1.PodStatus) bool {
+	return a.Phase == b.Phase && a.Reason == b.Reason && a.PodIP == b.PodIP && a.ObservedGeneration == b.ObservedGeneration &&
+		equality.Semantic.DeepEqual(a.StartTime, b.StartTime) &&
+		equality.Semantic.DeepEqual(a.ContainerStatuses, b.ContainerStatuses) &&
+		equality.Semantic.DeepEqual(a.InitContainerStatuses, b.InitContainerStatuses)
+}

@@ -1,0 +1,222 @@
+package nodesim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	coordv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/nodesim/volumemanager"
+)
+
+// Version is the kubelet version that the node reports.
+const Version = "v1.37.2"
+
+const (
+	nodeMemory     = 8 << 30
+	nodePods       = "1000"
+	leaseDuration  = 40 // seconds
+	leaseRenewal   = 10 * time.Second
+	statusReport   = 5 * time.Minute
+	leaseNamespace = "kube-node-lease"
+)
+
+// register brings the node up in the API, and then keeps its lease and status.
+func (l *life) register(ctx context.Context) {
+	var node *v1.Node
+	ok := l.insist(ctx, "register node", func() (err error) {
+		node, err = l.registerNode(ctx)
+		return err
+	})
+	if !ok {
+		return
+	}
+	l.own.set(node)
+	// What the life before reported is in use until the volumes on disk are known.
+	l.volumes.MarkReported(node.Status.VolumesInUse)
+	l.volumes.NodeChanged()
+	l.point(pointRegistered)
+	var wg sync.WaitGroup
+	defer wg.Wait() // also when this goroutine ends at a kill point
+	wg.Go(func() { l.keepLease(ctx) })
+	if l.insist(ctx, "make CSINode", func() error { return l.nodeInfo.Initialize(ctx) }) {
+		l.keepStatus(ctx)
+	}
+}
+
+// registerNode creates the Node, or puts what is ours on the one that is there.
+func (l *life) registerNode(ctx context.Context) (*v1.Node, error) {
+	labels := map[string]string{
+		v1.LabelHostname: l.c.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(labels, l.c.Labels)
+	annotations := map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+	nodes := l.client.CoreV1().Nodes()
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.c.Name, Labels: labels, Annotations: annotations}}
+	node.Status = l.status(nil, "kubelet is starting: CSINode is not yet initialized")
+	node, err := nodes.Create(ctx, node, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
+		if err != nil {
+			return nil, err
+		}
+		return nodes.Patch(ctx, l.c.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	return node, err
+}
+
+// status is what the kubelet says of the node. NotReady is the reason if it is not ready.
+// The times of last transition are taken from have where nothing changed.
+func (l *life) status(have []v1.NodeCondition, notReady string) v1.NodeStatus {
+	now := metav1.NewTime(l.clock.Now())
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if notReady != "" {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", notReady
+	}
+	conditions := []v1.NodeCondition{
+		{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
+		{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
+		{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+		ready,
+	}
+	for i := range conditions {
+		c := &conditions[i]
+		c.LastHeartbeatTime, c.LastTransitionTime = now, now
+		if j := slices.IndexFunc(have, func(h v1.NodeCondition) bool { return h.Type == c.Type }); j >= 0 && have[j].Status == c.Status {
+			c.LastTransitionTime = have[j].LastTransitionTime
+		}
+	}
+	capacity := v1.ResourceList{
+		v1.ResourceCPU:              resource.MustParse("4"),
+		v1.ResourceMemory:           *resource.NewQuantity(nodeMemory, resource.BinarySI),
+		v1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
+		v1.ResourcePods:             resource.MustParse(nodePods),
+	}
+	return v1.NodeStatus{
+		Capacity: capacity, Allocatable: capacity, Conditions: conditions,
+		Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: l.ips.node()}, {Type: v1.NodeHostName, Address: l.c.Name}},
+		NodeInfo: v1.NodeSystemInfo{
+			MachineID: systemID(l.c.Name), SystemUUID: systemID(l.c.Name), BootID: l.bootID, KernelVersion: kernelVersion(), OSImage: "drydock simulated node",
+			ContainerRuntimeVersion: "drydock://1", KubeletVersion: Version, KubeProxyVersion: "", OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		},
+	}
+}
+
+// keepStatus reports the status now and every five minutes, and volumesInUse as soon
+// as it changes. Before the volumes on disk are known the list is left as it was.
+func (l *life) keepStatus(ctx context.Context) {
+	// The timer of the report runs across changes of volumesInUse.
+	due := l.clock.Now()
+	var reported []volumemanager.UniqueName
+	known := false
+	for ctx.Err() == nil {
+		changed := l.volumes.Changed()
+		now := l.clock.Now()
+		patch := map[string]any{}
+		if report := !now.Before(due); report {
+			var have []v1.NodeCondition
+			if n := l.own.get(); n != nil {
+				have = n.Status.Conditions
+			}
+			if err := merge(patch, l.status(have, "")); err != nil {
+				l.log.Error().Err(err).Msg("encode node status")
+			}
+		}
+		synced := l.volumes.Synced()
+		inUse := l.volumes.InUse()
+		if synced && (!known || !slices.Equal(inUse, reported)) {
+			patch["volumesInUse"] = inUse
+			if len(inUse) == 0 {
+				patch["volumesInUse"] = nil
+			}
+		}
+		if len(patch) > 0 {
+			if !l.insist(ctx, "write node status", func() error { return l.patchStatus(ctx, patch) }) {
+				return
+			}
+			if _, wrote := patch["conditions"]; wrote {
+				due = now.Add(statusReport)
+			}
+			if _, wrote := patch["volumesInUse"]; wrote {
+				reported, known = inUse, true
+			}
+		}
+		l.sleep(ctx, changed, due.Sub(l.clock.Now()))
+	}
+}
+
+// merge adds the JSON fields of status to patch.
+func merge(patch map[string]any, status v1.NodeStatus) error {
+	b, err := json.Marshal(status)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, &patch)
+}
+
+// patchStatus writes part of the status, and tells the volume manager what is listed as in use now.
+func (l *life) patchStatus(ctx context.Context, status map[string]any) error {
+	b, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	node, err := l.client.CoreV1().Nodes().Patch(ctx, l.c.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) { // somebody deleted the Node: a kubelet registers again
+		if _, err := l.registerNode(ctx); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("patch status of node %s: %w", l.c.Name, err)
+	}
+	l.point(pointInUse)
+	l.volumes.MarkReported(node.Status.VolumesInUse)
+	return nil
+}
+
+// keepLease renews the node's lease.
+func (l *life) keepLease(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := l.renewLease(ctx); err != nil && ctx.Err() == nil {
+			l.log.Warn().Err(err).Msg("renew node lease")
+		}
+		l.sleep(ctx, nil, leaseRenewal)
+	}
+}
+
+func (l *life) renewLease(ctx context.Context) error {
+	leases := l.client.CoordinationV1().Leases(leaseNamespace)
+	now := metav1.NewMicroTime(l.clock.Now())
+	lease, err := leases.Get(ctx, l.c.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		seconds := int32(leaseDuration)
+		lease = &coordv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: l.c.Name, Namespace: leaseNamespace},
+			Spec:       coordv1.LeaseSpec{HolderIdentity: &l.c.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+		}
+		if uid := l.own.uid(); uid != "" {
+			lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.c.Name, UID: uid}}
+		}
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	lease = lease.DeepCopy()
+	lease.Spec.RenewTime = &now
+	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,386 @@
+package nodesim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/mount-utils"
+
+	"drydock.dev/drydock/internal/lab"
+	"drydock.dev/drydock/nodesim/volumeplugin/csi"
+)
+
+const (
+	driverName = "blk.sim.example.com"
+	nodeName   = "n1"
+	namespace  = "default"
+)
+
+// world is one node with an API, a driver and an attach controller. Kubelets come and go in it.
+type world struct {
+	t       *testing.T
+	ctx     context.Context
+	root    string
+	client  *fake.Clientset
+	lab     *lab.Lab
+	mounter *mount.FakeMounter
+	guest   *guest
+	log     zerolog.Logger
+
+	mu       sync.Mutex
+	watches  map[string]int // guarded by mu: by resource
+	changed  chan struct{}  // guarded by mu
+	detached []string       // guarded by mu
+
+	node *Node
+	comp *lab.Component
+	done chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	root, err := os.MkdirTemp("/tmp", "dd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	w := &world{t: t, ctx: ctx, root: root, client: fake.NewClientset(), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
+		watches: map[string]int{}, changed: make(chan struct{}), log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
+	if os.Getenv("NODESIM_LOG") != "" {
+		w.log = w.log.Level(zerolog.DebugLevel)
+	}
+	w.client.PrependWatchReactor("*", func(a ktesting.Action) (bool, watch.Interface, error) {
+		gvr, ns := a.GetResource(), a.GetNamespace()
+		i, err := w.client.Tracker().Watch(gvr, ns)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.watches[gvr.Resource]++
+		close(w.changed)
+		w.changed = make(chan struct{})
+		return true, i, err
+	})
+	w.serveTokens()
+	w.guest = newGuest(driverName, nodeName, w.mounter)
+	w.guest.start(t, KubeletRoot(root))
+	stop := w.runAttachController()
+	t.Cleanup(func() {
+		w.stopKubelet()
+		w.guest.stop()
+		stop()
+		cancel()
+		os.RemoveAll(root)
+	})
+	return w
+}
+
+// serveTokens answers token requests, which the tracker cannot.
+func (w *world) serveTokens() {
+	w.client.PrependReactor("create", "serviceaccounts", func(a ktesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() != "token" {
+			return false, nil, nil
+		}
+		r := a.(ktesting.CreateAction).GetObject().DeepCopyObject()
+		return true, r, nil
+	})
+}
+
+// startKubelet begins a kubelet's life and waits until it watches.
+func (w *world) startKubelet() {
+	w.t.Helper()
+	w.mu.Lock()
+	before := w.watches["pods"] + w.watches["nodes"] + w.watches["csidrivers"]
+	w.mu.Unlock()
+	w.comp = w.lab.Component(context.Background(), "kubelet", nodeName)
+	n, err := newNode(Config{Name: nodeName, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, Log: w.log}, w.client)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	w.node, w.done = n, done
+	comp := w.comp
+	go func() {
+		defer close(done)
+		if err := n.Run(comp.Context()); err != nil {
+			w.t.Errorf("run: %v", err)
+		}
+	}()
+	for {
+		w.mu.Lock()
+		now, changed := w.watches["pods"]+w.watches["nodes"]+w.watches["csidrivers"], w.changed
+		w.mu.Unlock()
+		if now >= before+3 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-w.comp.Context().Done():
+			return
+		case <-w.ctx.Done():
+			w.t.Fatal("the kubelet does not watch")
+		}
+	}
+}
+
+func (w *world) stopKubelet() {
+	if w.comp != nil {
+		w.comp.Stop()
+		<-w.done
+		w.comp = nil
+	}
+}
+
+func (w *world) killKubelet() {
+	w.comp.Kill()
+	<-w.done
+	w.comp = nil
+}
+
+// addVolume makes a bound claim and its PV of this driver. Change may alter the PV.
+func (w *world) addVolume(claim, handle string, change ...func(*v1.PersistentVolume)) {
+	w.t.Helper()
+	pv := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			ClaimRef:               &v1.ObjectReference{Namespace: namespace, Name: claim, UID: types.UID("claim-" + claim)},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle, FSType: "ext4"}},
+		},
+	}
+	for _, f := range change {
+		f(pv)
+	}
+	pvc := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claim, UID: types.UID("claim-" + claim)},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: pv.Name},
+		Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: pv.Spec.Capacity},
+	}
+	w.must(w.client.CoreV1().PersistentVolumes().Create(w.ctx, pv, metav1.CreateOptions{}))
+	w.must(w.client.CoreV1().PersistentVolumeClaims(namespace).Create(w.ctx, pvc, metav1.CreateOptions{}))
+}
+
+func (w *world) must(_ any, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// pod returns a pod on the node that mounts these claims.
+func pod(name string, claims ...string) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
+		Spec:       v1.PodSpec{NodeName: nodeName, RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app", Image: "busybox"}}},
+	}
+	for _, c := range claims {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "vol-" + c, VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: c}}})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "vol-" + c, MountPath: "/" + c})
+	}
+	return p
+}
+
+func (w *world) createPod(p *v1.Pod) {
+	w.t.Helper()
+	w.must(w.client.CoreV1().Pods(namespace).Create(w.ctx, p, metav1.CreateOptions{}))
+}
+
+// deletePod begins a graceful deletion: the kubelet ends it.
+func (w *world) deletePod(name string) {
+	w.t.Helper()
+	p, err := w.client.CoreV1().Pods(namespace).Get(w.ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	w.must(p, err)
+	now, grace := metav1.Now(), int64(30)
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
+	w.must(w.client.CoreV1().Pods(namespace).Update(w.ctx, p, metav1.UpdateOptions{}))
+}
+
+func (w *world) forceDelete(name string) {
+	w.t.Helper()
+	if err := w.client.CoreV1().Pods(namespace).Delete(w.ctx, name, metav1.DeleteOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// watchUntil blocks until ok of the objects of a kind, which is asked after each change.
+func (w *world) watchUntil(what string, gvr string, ok func() bool) {
+	w.t.Helper()
+	if err := w.tryUntil(gvr, ok, w.ctx.Done()); err != nil {
+		w.t.Fatalf("%s: %v\n%s", what, err, w.describe())
+	}
+}
+
+func (w *world) tryUntil(gvr string, ok func() bool, stop <-chan struct{}) error {
+	i, err := w.watchOf(gvr)
+	if err != nil {
+		return err
+	}
+	defer i.Stop()
+	for !ok() {
+		select {
+		case <-i.ResultChan():
+		case <-stop:
+			return fmt.Errorf("did not happen in time")
+		}
+	}
+	return nil
+}
+
+func (w *world) watchOf(kind string) (watch.Interface, error) {
+	switch kind {
+	case "pods":
+		return w.client.Tracker().Watch(v1.SchemeGroupVersion.WithResource("pods"), namespace)
+	case "events":
+		return w.client.Tracker().Watch(v1.SchemeGroupVersion.WithResource("events"), namespace)
+	case "csinodes":
+		return w.client.Tracker().Watch(storagev1.SchemeGroupVersion.WithResource("csinodes"), "")
+	}
+	return w.client.Tracker().Watch(v1.SchemeGroupVersion.WithResource("nodes"), "")
+}
+
+func (w *world) podPhase(name string) v1.PodPhase {
+	p, err := w.client.CoreV1().Pods(namespace).Get(w.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	return p.Status.Phase
+}
+
+func (w *world) waitRunning(names ...string) {
+	w.t.Helper()
+	for _, n := range names {
+		w.watchUntil("pod "+n+" running", "pods", func() bool { return w.podPhase(n) == v1.PodRunning })
+	}
+}
+
+func (w *world) waitGone(names ...string) {
+	w.t.Helper()
+	for _, n := range names {
+		w.watchUntil("pod "+n+" gone", "pods", func() bool { return w.podPhase(n) == "" })
+	}
+}
+
+func (w *world) nodeObject() *v1.Node {
+	n, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return &v1.Node{}
+	}
+	return n
+}
+
+// waitDetached waits until the node neither uses nor has any volume.
+func (w *world) waitDetached() {
+	w.t.Helper()
+	w.watchUntil("all volumes detached", "nodes", func() bool {
+		n := w.nodeObject()
+		return len(n.Status.VolumesInUse) == 0 && len(n.Status.VolumesAttached) == 0
+	})
+}
+
+func (w *world) waitEvent(text string) v1.Event {
+	w.t.Helper()
+	var hit v1.Event
+	w.watchUntil("event "+text, "events", func() bool {
+		for _, e := range w.events() {
+			if strings.Contains(e.Reason+": "+e.Message, text) {
+				hit = e
+				return true
+			}
+		}
+		return false
+	})
+	return hit
+}
+
+func (w *world) events() []v1.Event {
+	l, err := w.client.CoreV1().Events(namespace).List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	return l.Items
+}
+
+// files lists what is below the kubelet's root, without sockets.
+func (w *world) files() []string {
+	root := KubeletRoot(w.root)
+	var out []string
+	filepath.Walk(root, func(path string, fi os.FileInfo, err error) error {
+		if err == nil && fi.Mode()&os.ModeSocket == 0 {
+			rel, _ := filepath.Rel(root, path)
+			out = append(out, rel)
+		}
+		return nil
+	})
+	return out
+}
+
+func (w *world) leftovers() []string {
+	var out []string
+	for _, f := range w.files() {
+		if strings.HasPrefix(f, "pods/") || strings.HasPrefix(f, "plugins/kubernetes.io/csi/") &&
+			!slices.Contains([]string{"plugins/kubernetes.io/csi/" + driverName, "plugins/kubernetes.io/csi/volumeDevices",
+				"plugins/kubernetes.io/csi/volumeDevices/staging", "plugins/kubernetes.io/csi/volumeDevices/publish"}, f) {
+			out = append(out, f)
+		}
+	}
+	mps, _ := w.mounter.List()
+	for _, m := range mps {
+		out = append(out, "mount "+m.Path)
+	}
+	return out
+}
+
+// checkClean waits until directories and mounts are gone: housekeeping follows the pod's end.
+func (w *world) checkClean() {
+	w.t.Helper()
+	w.waitDetached()
+	deadline := time.Now().Add(5 * time.Second)
+	for len(w.leftovers()) > 0 {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("left behind:\n%s\n%s", strings.Join(w.leftovers(), "\n"), w.describe())
+		}
+		<-time.After(2 * time.Millisecond) // nothing announces the removal of a directory
+	}
+}
+
+func (w *world) describe() string {
+	state, _ := json.MarshalIndent(w.node.State(), "", " ")
+	n := w.nodeObject()
+	return fmt.Sprintf("calls: %s\nin use: %v attached: %v\nstate: %s\nevents: %v", strings.Join(w.guest.log(), ", "),
+		n.Status.VolumesInUse, n.Status.VolumesAttached, state, w.eventLines())
+}
+
+func (w *world) eventLines() []string {
+	var out []string
+	for _, e := range w.events() {
+		out = append(out, e.Reason+": "+e.Message)
+	}
+	return out
+}
+
+func uniqueName(handle string) v1.UniqueVolumeName {
+	return v1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + handle)
+}
+
+func attachmentName(handle string) string { return csi.AttachmentName(handle, driverName, nodeName) }
