@@ -134,7 +134,7 @@ func (c *cloud) actionAfter(ctx context.Context, id VolumeID, action int) (*godo
 	return root.Action, nil
 }
 
-// Polling of an action starts short, for a cloud that is next door, and grows.
+// Polling of an action starts at once, for a cloud that holds its answer or is next door, and slows down.
 const (
 	firstPoll = time.Millisecond
 	longPoll  = time.Second
@@ -143,7 +143,7 @@ const (
 // finish waits until an action of a volume is done. Its error says whether it was
 // not done (Internal) or whether that is unknown (DeadlineExceeded, Unavailable).
 func (c *cloud) finish(ctx context.Context, id VolumeID, a *godo.Action) error {
-	for pause := firstPoll; ; pause = min(2*pause, longPoll) {
+	for pause := time.Duration(0); ; pause = min(max(2*pause, firstPoll), longPoll) {
 		switch a.Status {
 		case godo.ActionCompleted:
 			return nil

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -28,6 +29,10 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
 		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 		csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
 		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{
@@ -55,7 +60,9 @@ func (c *controller) wish(req *csi.CreateVolumeRequest) (wish, error) {
 		return w, errorf(codes.InvalidArgument, "this driver has no mutable parameters; remove the VolumeAttributesClass from the claim")
 	}
 	if src := req.GetVolumeContentSource(); src != nil {
-		return w, errorf(codes.InvalidArgument, "this driver cannot make a volume from a %s", sourceKind(src))
+		if w.source = SnapshotID(src.GetSnapshot().GetSnapshotId()); w.source == "" {
+			return w, errorf(codes.InvalidArgument, "this driver makes volumes from snapshots only, not from other volumes; take a snapshot of the volume first")
+		}
 	}
 	if !c.reachable(req.GetAccessibilityRequirements()) {
 		return w, errorf(codes.ResourceExhausted, "no volume can be made where it is wanted: this driver makes volumes in region %s only", c.cloud.region)
@@ -63,13 +70,6 @@ func (c *controller) wish(req *csi.CreateVolumeRequest) (wish, error) {
 	var err error
 	w.size, err = sizeFor(w.span)
 	return w, err
-}
-
-func sourceKind(s *csi.VolumeContentSource) string {
-	if s.GetVolume() != nil {
-		return "volume"
-	}
-	return "snapshot"
 }
 
 func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
@@ -92,7 +92,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		}
 		c.ops.at(pointCreated, v.ID)
 	}
-	if err := w.check(v); err != nil {
+	if v, err = c.fit(ctx, w, v); err != nil {
 		return nil, err
 	}
 	c.ops.lab.Timeline.Alias(v.ID, w.name)
@@ -104,17 +104,32 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 func (c *controller) find(ctx context.Context, w wish) (*godo.Volume, error) {
 	v, err := c.cloud.volumeNamed(ctx, cloudName(w.name))
 	if err != nil {
-		code := codeOf(err)
-		if code != codes.DeadlineExceeded && code != codes.Canceled {
-			code = codes.Unavailable
-		}
-		return nil, errorf(code, "find out whether volume %s was made already: %w", w.name, err)
+		return nil, unsure(err, "find out whether volume %s was made already", w.name)
 	}
 	return v, nil
 }
 
-// make asks the cloud for a volume. A NotFound, ResourceExhausted or InvalidArgument error means that there is none.
+// unsure is err with a code that says that the outcome is unknown, so that the caller comes back.
+func unsure(err error, format string, args ...any) error {
+	code := codeOf(err)
+	if code != codes.DeadlineExceeded && code != codes.Canceled && code != codes.Aborted {
+		code = codes.Unavailable
+	}
+	return errorf(code, "%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+// make asks the cloud for a volume. An error with a code other than Unavailable,
+// DeadlineExceeded or Canceled means that there is none.
 func (c *controller) make(ctx context.Context, w wish) (*godo.Volume, error) {
+	if w.source != "" {
+		s, err := c.cloud.snapshot(ctx, w.source)
+		if err != nil {
+			return nil, err
+		}
+		if least, limit := int64(s.MinDiskSize)*gib, w.span.GetLimitBytes(); limit != 0 && limit < least {
+			return nil, errorf(codes.OutOfRange, "volume %s: snapshot %s needs %d bytes, more than the limit of %d", w.name, w.source, least, limit)
+		}
+	}
 	v, _, err := c.cloud.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{
 		Region: c.cloud.region, Name: cloudName(w.name), Description: w.origin.String(), SizeGigaBytes: w.size, SnapshotID: string(w.source),
 	})
@@ -132,17 +147,35 @@ func (c *controller) make(ctx context.Context, w wish) (*godo.Volume, error) {
 	return nil, cloudError(err, "create volume %s of %d GiB", w.name, w.size)
 }
 
-// check tells whether a volume that exists is the one that is wished for.
-func (w wish) check(v *godo.Volume) error {
+// fit returns the volume in the size that is wished for, or says why it is another one.
+// A volume from a snapshot comes in the snapshot's size and is enlarged here, maybe by
+// a later call than the one that made it.
+func (c *controller) fit(ctx context.Context, w wish, v *godo.Volume) (*godo.Volume, error) {
+	if err := w.made(v); err != nil {
+		return nil, err
+	}
+	if w.source != "" && v.SizeGigaBytes < w.size {
+		bigger, err := c.resize(ctx, v, w.size)
+		if err != nil { // the volume exists, so no error may sound final
+			return nil, unsure(err, "volume %s is made, and too small yet", w.name)
+		}
+		v = bigger
+	}
+	if !within(w.span, v.SizeGigaBytes) {
+		return nil, errorf(codes.AlreadyExists, "volume %s exists with %d GiB, which is not the size asked for (%d to %d bytes); use another name",
+			v.Name, v.SizeGigaBytes, w.span.GetRequiredBytes(), w.span.GetLimitBytes())
+	}
+	return v, nil
+}
+
+// made tells whether a volume is the one that is wished for, whatever its size.
+func (w wish) made(v *godo.Volume) error {
 	o, ours := parseOrigin(v.Description)
 	switch {
 	case !ours:
 		return errorf(codes.AlreadyExists, "volume %s exists in the cloud and was not made by this driver; use another name", v.Name)
 	case o != w.origin:
 		return errorf(codes.AlreadyExists, "volume %s exists and was made otherwise: %q; use another name", v.Name, v.Description)
-	case !within(w.span, v.SizeGigaBytes):
-		return errorf(codes.AlreadyExists, "volume %s exists with %d GiB, which is not the size asked for (%d to %d bytes); use another name",
-			v.Name, v.SizeGigaBytes, w.span.GetRequiredBytes(), w.span.GetLimitBytes())
 	}
 	return nil
 }

@@ -110,18 +110,56 @@ func (m kernelMachine) shows(path, link string, v volume) (bool, error) {
 	return dev == want.Rdev, nil
 }
 
+// probe asks blkid and looks for itself at the same time.
 func (m kernelMachine) probe(ctx context.Context, d *device) (content, error) {
-	var c content
-	err := m.ops.quiet(ctx, "blkid", string(d.id), func(ctx context.Context) (err error) {
-		c, err = blkid(ctx, d.path)
+	var found content
+	asked := make(chan error, 1)
+	go func() {
+		asked <- m.ops.quiet(ctx, "blkid", string(d.id), func(ctx context.Context) (err error) {
+			found, err = blkid(ctx, d.path)
+			return err
+		})
+	}()
+	var seen sight
+	readErr := m.ops.quiet(ctx, "read", string(d.id), func(context.Context) (err error) {
+		seen, err = examine(d)
 		return err
 	})
-	if err := nothingFound(err); err != nil {
-		return c, err
+	err := nothingFound(<-asked)
+	if err := errors.Join(err, readErr); err != nil {
+		return content{}, err
 	}
-	err = m.ops.quiet(ctx, "read", string(d.id), func(context.Context) error { return m.examine(d, &c) })
-	d.unfinished = c.marked != ""
-	return c, err
+	c := content{fs: found.fs, other: found.other, marked: seen.mark}
+	d.unfinished = seen.mark != ""
+	switch {
+	case c.fs == "" && seen.data >= 0:
+		c.used = fmt.Sprintf("byte %d", seen.data)
+	case c.fs != "" && c.marked == c.fs:
+		s, err := readSuperblock(d.file, c.fs)
+		if err != nil {
+			return content{}, err
+		}
+		c.fresh = s.fresh
+	}
+	return c, nil
+}
+
+// sight is what can be seen of a device without knowing what it holds.
+type sight struct {
+	mark FSType // as in content.marked
+	data int64  // offset of the first data apart from the mark, -1 if it looks blank
+}
+
+func examine(d *device) (s sight, err error) {
+	if s.mark, err = readMark(d.file, d.bytes, d.id); err != nil {
+		return s, err
+	}
+	except := extent{}
+	if s.mark != "" {
+		except = extent{markOffset(d.bytes), markSize}
+	}
+	s.data, err = firstData(d.file, d.bytes, except)
+	return s, err
 }
 
 // blkid asks the tool of that name, past its cache.
@@ -137,32 +175,6 @@ func blkid(ctx context.Context, path string) (content, error) {
 		return content{}, fmt.Errorf("blkid: %s", r)
 	}
 	return parseBlkid(r.stdout)
-}
-
-// examine reads the device itself: the mark, how fresh a filesystem is, and whether what blkid calls nothing is nothing.
-func (kernelMachine) examine(d *device, c *content) (err error) {
-	if c.marked, err = readMark(d.file, d.bytes, d.id); err != nil {
-		return err
-	}
-	if c.fs != "" {
-		if c.marked != "" {
-			s, err := readSuperblock(d.file, c.fs)
-			if err != nil {
-				return err
-			}
-			c.fresh = s.fresh
-		}
-		return nil
-	}
-	except := extent{}
-	if c.marked != "" {
-		except = extent{markOffset(d.bytes), markSize}
-	}
-	off, err := firstData(d.file, d.bytes, except)
-	if err == nil && off >= 0 {
-		c.used = fmt.Sprintf("byte %d", off)
-	}
-	return err
 }
 
 func (m kernelMachine) mark(ctx context.Context, d *device, fs FSType) error {
@@ -268,6 +280,14 @@ func (m kernelMachine) grow(ctx context.Context, d *device, fs FSType, mounted s
 		}
 		return err
 	})
+}
+
+// growsMounted asks for the capability that ext4 wants of who grows it; some containers lack it.
+// Without it filesystems grow when they are next staged.
+func (kernelMachine) growsMounted() bool {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&hdr, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 func (kernelMachine) usage(path string) (usage, error) {

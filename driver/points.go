@@ -10,6 +10,8 @@ var (
 	pointDetachAsked = point("after detach is asked of the cloud, before it is done")
 	pointDetached    = point("after detach is done, before ControllerUnpublishVolume answers")
 	pointDeleted     = point("after the volume is deleted in the cloud, before DeleteVolume answers")
+	pointSnapped     = point("after the snapshot is made in the cloud, before CreateSnapshot answers")
+	pointResizeAsked = point("after a resize is asked of the cloud, before it is done")
 	pointProven      = point("after the device is proven blank, before the format mark is written")
 	pointMarked      = point("after the format mark is written, before mkfs")
 	pointFormatted   = point("after mkfs, before the format mark is erased")
@@ -27,7 +29,7 @@ func point(name string) lab.Point { return lab.Point{Component: componentKind, N
 // Points lists where a driver can be killed.
 func Points() []lab.Point {
 	return []lab.Point{
-		pointCreated, pointAttachAsked, pointAttached, pointDetachAsked, pointDetached, pointDeleted,
+		pointCreated, pointAttachAsked, pointAttached, pointDetachAsked, pointDetached, pointDeleted, pointSnapped, pointResizeAsked,
 		pointProven, pointMarked, pointFormatted, pointUnmarked, pointStaged, pointTargetMade, pointPublished,
 		pointUnbound, pointUnpublished, pointUnstaged,
 	}

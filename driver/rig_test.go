@@ -89,6 +89,9 @@ func newRig(t testing.TB, sim bool) *rig {
 		r.log = zerolog.New(zerolog.NewTestWriter(t))
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if os.Getenv("DRYDOCK_TEST_SPANS") != "" {
+		t.Cleanup(r.dump)
+	}
 	o := blockdev.Options{Lab: r.lab, Links: r.links}
 	var devices blockdev.Backend
 	if sim {
@@ -196,6 +199,13 @@ func (n *testNode) start() {
 	r.must(err)
 }
 
+// dump writes the timeline into the test's log.
+func (r *rig) dump() {
+	for _, s := range r.lab.Timeline.Spans() {
+		r.t.Logf("%10v %-8s %-28s %s %s", s.End.Sub(s.Start).Round(time.Microsecond), s.Component, s.Op, s.Code, s.Error)
+	}
+}
+
 // stop ends the driver, if it has not been killed, and waits for that.
 func (n *testNode) stop() {
 	if n.conn == nil {
@@ -209,7 +219,7 @@ func (n *testNode) stop() {
 	n.conn = nil
 }
 
-// reboot is what the node looks like after its machine was switched off and on: nothing is mounted.
+// restart is a new life of the driver on the same machine.
 func (n *testNode) restart() { n.stop(); n.start() }
 
 func writer(fsType string, flags ...string) *csi.VolumeCapability {
@@ -336,6 +346,18 @@ func (d *disk) image() string {
 		return d.n.r.path("cloud", "volumes", d.id+".sim", "block")
 	}
 	return d.n.r.path("cloud", "volumes", d.id+".img")
+}
+
+// bytesAt reads from the image, past the device.
+func (d *disk) bytesAt(off, length int64) string {
+	d.n.r.t.Helper()
+	f, err := os.Open(d.image())
+	d.n.r.must(err)
+	defer f.Close()
+	b := make([]byte, length)
+	_, err = f.ReadAt(b, off)
+	d.n.r.must(err)
+	return string(b)
 }
 
 // wantCode fails the test unless err has a code, and says something.
