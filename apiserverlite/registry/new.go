@@ -1,0 +1,65 @@
+package registry
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+)
+
+// Options of NewWith. The zero value is what New uses.
+type Options struct {
+	// Clock stamps what a rule of a kind dates (a volume's last change of phase). Nil is the real one.
+	Clock clock.PassiveClock
+	// TokenVolume makes admission add the projected volume with the service account's token to pods that
+	// do not opt out, as upstream does. Off by default: leave it off while nodes cannot mount such a volume.
+	TokenVolume bool
+}
+
+// Registry is every kind that is served. It is immutable and safe for concurrent use.
+type Registry struct {
+	opts      Options
+	resources []*Resource
+	byGVR     map[schema.GroupVersionResource]*Resource
+	admission Admission
+	schemas   func() (*schemas, error)
+}
+
+// New returns the registry with default options.
+func New() (*Registry, error) { return NewWith(Options{}) }
+
+// NewWith returns a registry. It takes a few milliseconds; schemas are loaded when first asked for.
+func NewWith(o Options) (*Registry, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if err := addSnapshotKinds(); err != nil {
+		return nil, fmt.Errorf("new registry: %w", err)
+	}
+	r := &Registry{opts: o, byGVR: map[schema.GroupVersionResource]*Resource{}}
+	for _, part := range []func(Options) []*Resource{coreKinds, eventKinds, policyKinds, rbacKinds, storageKinds, schedulingKinds, coordinationKinds, snapshotKinds} {
+		r.resources = append(r.resources, part(o)...)
+	}
+	for _, res := range r.resources {
+		if _, twice := r.byGVR[res.GVR]; twice {
+			return nil, fmt.Errorf("new registry: %s is there twice", res.GVR)
+		}
+		r.byGVR[res.GVR] = res
+	}
+	r.admission = newAdmission(o)
+	r.schemas = sync.OnceValues(func() (*schemas, error) { return loadSchemas(r.resources) })
+	return r, nil
+}
+
+// Resources lists every resource in the order of discovery. The slice is shared: do not change it.
+func (r *Registry) Resources() []*Resource { return r.resources }
+
+// Lookup finds a resource.
+func (r *Registry) Lookup(gvr schema.GroupVersionResource) (*Resource, bool) {
+	res, ok := r.byGVR[gvr]
+	return res, ok
+}
+
+// Admission returns the plugins, in upstream's order. The rules about namespaces are the server's own.
+func (r *Registry) Admission() Admission { return r.admission }
