@@ -40,7 +40,7 @@ func (c *Cloud) Leftovers(ctx context.Context) ([]Leftover, error) {
 		case c.moving(id):
 		case v == nil:
 			add("image", f.Path, "no volume has it")
-		case f.Size != v.SizeGiB*GiB:
+		case f.Size > v.SizeGiB*GiB || f.Size < v.SizeGiB*GiB-blockdev.Slack:
 			add("record", string(id), "volume %s should have %d bytes and its image %s has %d", v.Name, v.SizeGiB*GiB, f.Path, f.Size)
 		}
 	}

@@ -31,6 +31,7 @@ type world struct {
 	lab     *lab.Lab
 	devices blockdev.Backend
 	server  *httptest.Server
+	handler http.Handler
 	do      *godo.Client
 	dir     string
 	log     chan api.Request
@@ -48,6 +49,11 @@ func sim(t *testing.T, cfg fakecloud.Config) *world { return newWorld(t, "sim", 
 
 func newWorld(t *testing.T, kind string, cfg fakecloud.Config) *world {
 	t.Helper()
+	return newWorldAt(t, kind, cfg, lab.New(lab.Options{}))
+}
+
+func newWorldAt(t *testing.T, kind string, cfg fakecloud.Config, l *lab.Lab) *world {
+	t.Helper()
 	if kind == "loop" && os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("loop devices need root, and CI must not skip them")
@@ -59,7 +65,6 @@ func newWorld(t *testing.T, kind string, cfg fakecloud.Config) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l := lab.New(lab.Options{})
 	o := blockdev.Options{Lab: l, Links: func(d string) string { return filepath.Join(dir, "nodes", d, "dev/disk/by-id") }}
 	w := &world{T: t, lab: l, dir: dir, log: make(chan api.Request, 10000)}
 	if kind == "loop" {
@@ -71,16 +76,28 @@ func newWorld(t *testing.T, kind string, cfg fakecloud.Config) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.devices.Close() })
-	cfg.DB, cfg.Devices, cfg.Lab, cfg.Log = filepath.Join(dir, "cloud.db"), w.devices, l, zerolog.New(zerolog.NewTestWriter(t))
-	if w.cloud, err = fakecloud.Open(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { w.cloud.Close() })
 	t.Cleanup(w.noLeftovers)
-	w.server = httptest.NewServer(api.New(w.cloud, api.Config{Token: token, OnRequest: func(r api.Request) { w.log <- r }}))
+	w.reopen(cfg)
+	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.handler.ServeHTTP(rw, r) }))
 	t.Cleanup(w.server.Close)
 	w.do = w.client(token)
 	return w
+}
+
+// reopen opens the cloud on the world's files.
+func (w *world) reopen(cfg fakecloud.Config) {
+	w.Helper()
+	cfg.DB, cfg.Devices, cfg.Lab, cfg.Log = filepath.Join(w.dir, "cloud.db"), w.devices, w.lab, zerolog.Nop()
+	var err error
+	w.cloud, err = fakecloud.Open(w.Context(), cfg)
+	w.must(err)
+	w.handler = api.New(w.cloud, api.Config{Token: token, OnRequest: func(r api.Request) {
+		select {
+		case w.log <- r:
+		default: // nobody reads it
+		}
+	}})
 }
 
 func (w *world) client(token string) *godo.Client {

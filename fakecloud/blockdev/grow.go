@@ -2,8 +2,10 @@ package blockdev
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"drydock.dev/drydock/internal/lab"
 )
@@ -65,5 +67,18 @@ func enlarge(path string, size int64) error {
 	if err != nil || info.Size() >= size {
 		return err
 	}
-	return os.Truncate(path, size)
+	return setSize(size, func(n int64) error { return os.Truncate(path, n) })
+}
+
+// Slack is by how much an image may fall short of a volume of the largest size:
+// ext4 keeps no file of 16 TiB, only of one block less.
+const Slack = 64 << 10
+
+// setSize truncates to size, or to just below it where a file cannot have it.
+func setSize(size int64, truncate func(int64) error) error {
+	err := truncate(size)
+	if errors.Is(err, syscall.EFBIG) && truncate(size-Slack) == nil {
+		return nil
+	}
+	return err
 }

@@ -93,7 +93,7 @@ func createSparse(path string, size int64) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+	if err := errors.Join(setSize(size, f.Truncate), f.Close()); err != nil {
 		os.Remove(path)
 		return err
 	}

@@ -86,7 +86,7 @@ func createSim(dir string, size int64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Truncate(size), f.Close())
+	return errors.Join(setSize(size, f.Truncate), f.Close())
 }
 
 func formatSim(dir, kind string) error {

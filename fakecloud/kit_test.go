@@ -1,0 +1,139 @@
+package fakecloud_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"drydock.dev/drydock/fakecloud"
+	"drydock.dev/drydock/fakecloud/blockdev"
+	"drydock.dev/drydock/internal/lab"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tb is what both testing and rapid give.
+type tb interface {
+	Helper()
+	Fatalf(string, ...any)
+	Errorf(string, ...any)
+	Logf(string, ...any)
+}
+
+// rig is a cloud that can be closed, killed and opened again on the same files.
+type rig struct {
+	tb
+	dir     string
+	lab     *lab.Lab
+	devices blockdev.Backend
+	cloud   *fakecloud.Cloud
+	cfg     fakecloud.Config
+}
+
+func newRig(t tb, kind string, cfg fakecloud.Config) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "dd")
+	r := &rig{tb: t, dir: dir, lab: lab.New(lab.Options{})}
+	r.must(err)
+	o := blockdev.Options{Lab: r.lab, Links: func(d string) string { return filepath.Join(dir, "nodes", d) }}
+	if kind == "loop" {
+		r.devices, err = blockdev.NewLoop(filepath.Join(dir, "cloud"), o)
+	} else {
+		r.devices, err = blockdev.NewSim(filepath.Join(dir, "cloud"), o)
+	}
+	r.must(err)
+	cfg.DB, cfg.Devices, cfg.Lab, cfg.Log = filepath.Join(dir, "cloud.db"), r.devices, r.lab, zerolog.Nop()
+	r.cfg = cfg
+	r.open()
+	return r
+}
+
+func (r *rig) open() {
+	r.Helper()
+	var err error
+	r.cloud, err = fakecloud.Open(context.Background(), r.cfg)
+	r.must(err)
+}
+
+func (r *rig) end() {
+	r.cloud.Close()
+	r.devices.Close()
+	os.RemoveAll(r.dir)
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+}
+
+func kinds(t *testing.T, test func(t *testing.T, kind string)) {
+	for _, kind := range []string{"sim", "loop"} {
+		t.Run(kind, func(t *testing.T) {
+			if kind == "loop" && os.Geteuid() != 0 {
+				if os.Getenv("CI") == "true" {
+					t.Fatal("loop devices need root, and CI must not skip them")
+				}
+				t.Skip("loop devices need root")
+			}
+			test(t, kind)
+		})
+	}
+}
+
+// settled waits until no action is in progress.
+func (r *rig) settled() {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, a := range r.actions() {
+		if a.Status != fakecloud.InProgress {
+			continue
+		}
+		if end, err := r.cloud.Wait(ctx, a.ID); err != nil || end.Status == fakecloud.InProgress {
+			r.Fatalf("action %+v does not end: %v", a, err)
+		}
+	}
+}
+
+func (r *rig) actions() (all []fakecloud.Action) {
+	for n := 1; ; n++ {
+		page, total := r.cloud.Actions(fakecloud.ActionFilter{}, fakecloud.Page{Number: n, Size: 200})
+		all = append(all, page...)
+		if len(all) >= total || len(page) == 0 {
+			return all
+		}
+	}
+}
+
+// agrees checks what must hold at every moment: records with each other, and
+// records with images, devices and links.
+func (r *rig) agrees() {
+	r.Helper()
+	left, err := r.cloud.Leftovers(context.Background())
+	r.must(err)
+	for _, l := range left {
+		r.Errorf("left over: %s", l)
+	}
+	volumes, _ := r.cloud.Volumes(fakecloud.VolumeFilter{}, fakecloud.Page{Size: 200})
+	droplets, _ := r.cloud.Droplets(fakecloud.DropletFilter{}, fakecloud.Page{Size: 200})
+	on := map[fakecloud.VolumeID]fakecloud.DropletID{}
+	known := map[fakecloud.DropletID]bool{}
+	for _, d := range droplets {
+		known[d.ID] = true
+		for _, v := range d.Volumes {
+			on[v] = d.ID
+		}
+	}
+	for _, v := range volumes {
+		if v.Droplet != on[v.ID] && known[v.Droplet] {
+			r.Errorf("volume %s says droplet %d, the droplets say %d", v.Name, v.Droplet, on[v.ID])
+		}
+	}
+}
