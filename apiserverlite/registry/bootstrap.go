@@ -1,0 +1,35 @@
+package registry
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+)
+
+// Bootstrap returns what every cluster has from the start: new objects, parents first.
+func (r *Registry) Bootstrap() []runtime.Object {
+	var out []runtime.Object
+	for _, ns := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		out = append(out, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	for _, c := range schedulingv1.SystemPriorityClasses() {
+		out = append(out, c)
+	}
+	return out
+}
+
+// NamespaceObjects returns what upstream's controllers put into every namespace: the default service
+// account and the certificate by which pods know the API server (PEM, may be empty).
+func NamespaceObjects(namespace, rootCA string) []runtime.Object {
+	return []runtime.Object{
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultAccount}},
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rootCAConfigMap, Annotations: map[string]string{
+				"kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+					"No other usage is guaranteed across distributions of Kubernetes clusters.",
+			}},
+			Data: map[string]string{"ca.crt": rootCA},
+		},
+	}
+}
