@@ -26,6 +26,7 @@ type checkpointer struct {
 	dirty   chan struct{} // capacity 1: something was written
 	full    chan struct{} // capacity 1: a lot was written
 	pending atomic.Int64  // bytes since the last checkpoint
+	done    atomic.Int64  // checkpoints
 	quit    chan struct{}
 	once    sync.Once
 }
@@ -94,6 +95,7 @@ func (c *checkpointer) run() {
 			_ = db.close() // a fresh connection for the next attempt
 			db = nil
 		}
+		c.done.Add(1)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/btree"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -138,6 +139,9 @@ func (s *stored) fill(e *Entry, c codec) error {
 		return fmt.Errorf("%w: the checksum of %s does not fit", ErrCorrupt, e.Key)
 	}
 	o, err := c.decode(s.row)
+	if apiruntime.IsNotRegisteredError(err) {
+		return fmt.Errorf("decode %s: the program does not know this kind: %w", e.Key, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: decode %s: %w", ErrCorrupt, e.Key, err)
 	}
