@@ -146,6 +146,9 @@ func (n *node) repair(ctx context.Context, d *device, fs FSType) error {
 	if err != nil {
 		return errorf(codeOf(err), "check filesystem %s on %s: %w", fs, d.path, err)
 	}
+	if fs == "xfs" {
+		return nil // grows only when mounted; growMounted does it
+	}
 	if err := n.machine.grow(ctx, d, fs, ""); err != nil {
 		return errorf(codeOf(err), "grow filesystem %s on %s to the device's size: %w", fs, d.path, err)
 	}

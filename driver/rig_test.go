@@ -281,10 +281,8 @@ func (d *disk) detach() error {
 	return err
 }
 
-func (d *disk) stage() error { return d.stageWith(d.n.ctx()) }
-
-func (d *disk) stageWith(ctx context.Context) error {
-	_, err := d.n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: d.id, PublishContext: d.publish, StagingTargetPath: d.staging, VolumeCapability: d.cap})
+func (d *disk) stage() error {
+	_, err := d.n.NodeStageVolume(d.n.ctx(), &csi.NodeStageVolumeRequest{VolumeId: d.id, PublishContext: d.publish, StagingTargetPath: d.staging, VolumeCapability: d.cap})
 	return err
 }
 
@@ -343,7 +341,11 @@ func (d *disk) verify(text string) {
 // image is the file that holds the volume's bytes.
 func (d *disk) image() string {
 	if d.n.r.sim {
-		return d.n.r.path("cloud", "volumes", d.id+".sim", "block")
+		block := d.n.r.path("cloud", "volumes", d.id+".sim", "block")
+		if _, err := os.Stat(block); err != nil {
+			return block + ".unplugged" // where the fake cloud keeps it while it is detached
+		}
+		return block
 	}
 	return d.n.r.path("cloud", "volumes", d.id+".img")
 }

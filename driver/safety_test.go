@@ -2,7 +2,6 @@ package driver
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -273,13 +272,9 @@ func TestDeviceThatNeverComes(t *testing.T) {
 				d := r.nodes["n1"].create("pvc-a", writer(""))
 				r.must(d.attach())
 				spoil(r, d)
-				ctx, cancel := context.WithCancel(d.n.ctx())
-				h := r.rule(lab.Rule{Kind: lab.KindPoint, Op: "nothing", Action: lab.Pause})
-				defer h.Remove()
 				done := make(chan error, 1)
-				go func() { done <- d.stageWith(ctx) }()
+				go func() { done <- d.stage() }()
 				r.wantCode(r.hurry(done), codes.Unavailable, "did not come within")
-				cancel()
 				if r.count("mkfs.ext4") != 0 {
 					t.Error("formatted")
 				}
@@ -304,8 +299,8 @@ func (r *rig) hurry(done <-chan error) error {
 func TestMarkSurvivesMkfs(t *testing.T) {
 	needsRoot(t)
 	for _, fs := range []FSType{"ext4", "xfs", "ext3"} {
-		for _, size := range []int64{1, 2, 3, 5, 8, 16, 33, 100, 1024} {
-			if fs == "ext3" && size > 8 { // has no lazy inode tables
+		for _, size := range []int64{1, 3, 17, 100} {
+			if fs == "ext3" && size > 1 { // has no lazy inode tables, and takes its time
 				continue
 			}
 			path := filepath.Join(t.TempDir(), "disk")
@@ -357,12 +352,12 @@ func TestMkfsCutShort(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut := 0
-		for i := range 12 {
+		for i := range 6 {
 			name := fmt.Sprintf("pvc-%s-%d", fs, i)
 			t.Run(name, func(t *testing.T) {
 				d := n1.create(name, writer(fs))
 				r.must(d.attach())
-				r.fakeTool(t, "mkfs."+fs, fmt.Sprintf("exec timeout -s KILL %.4f %s \"$@\"", 0.0005+0.0008*float64(i), real))
+				r.fakeTool(t, "mkfs."+fs, fmt.Sprintf("exec timeout -s KILL %.4f %s \"$@\"", 0.0005+0.0016*float64(i), real))
 				err := d.stage()
 				if err == nil {
 					r.must(d.unstage())
@@ -385,7 +380,7 @@ func TestMkfsCutShort(t *testing.T) {
 				r.must(d.delete())
 			})
 		}
-		t.Logf("%s: %d of 12 were cut short", fs, cut)
+		t.Logf("%s: %d of 6 were cut short", fs, cut)
 		if cut == 0 {
 			t.Errorf("mkfs.%s was never cut short; the test tests nothing", fs)
 		}

@@ -51,12 +51,12 @@ func (n *node) stage(ctx context.Context, d *device, staging string, wanted FSTy
 		return err
 	}
 	if is {
-		return n.staged(d, staging, wanted)
+		return n.staged(ctx, d, staging, wanted, readonlyIn(flags))
 	}
 	if err := os.MkdirAll(staging, 0o750); err != nil {
 		return errorf(codes.Internal, "make the staging path: %w", err)
 	}
-	readonly := slices.Contains(flags, "ro")
+	readonly := readonlyIn(flags)
 	fs, err := n.prepare(ctx, d, wanted, readonly)
 	if err != nil {
 		return err
@@ -69,17 +69,26 @@ func (n *node) stage(ctx context.Context, d *device, staging string, wanted FSTy
 	if err != nil {
 		return err
 	}
-	if fs == "xfs" && !readonly { // grows only when mounted
-		if err := n.machine.grow(ctx, d, fs, staging); err != nil {
-			return errorf(codeOf(err), "grow filesystem %s to the device's size: %w", fs, err)
-		}
-	}
 	n.ops.at(pointStaged, string(d.id))
+	return n.growMounted(ctx, d, staging, fs, readonly)
+}
+
+func readonlyIn(flags []string) bool { return slices.Contains(flags, "ro") }
+
+// growMounted grows an xfs, which is only possible when it is mounted. It is tried
+// again whenever the volume is staged, also when that was done before.
+func (n *node) growMounted(ctx context.Context, d *device, staging string, fs FSType, readonly bool) error {
+	if fs != "xfs" || readonly {
+		return nil
+	}
+	if err := n.machine.grow(ctx, d, fs, staging); err != nil {
+		return errorf(codeOf(err), "grow filesystem %s to the device's size: %w", fs, err)
+	}
 	return nil
 }
 
 // staged checks that what is mounted at the staging path is what is asked for.
-func (n *node) staged(d *device, staging string, wanted FSType) error {
+func (n *node) staged(ctx context.Context, d *device, staging string, wanted FSType, readonly bool) error {
 	same, err := n.machine.shows(staging, n.link(d.volume), d.volume)
 	if err != nil {
 		return errorf(codes.Internal, "find out what is mounted at %s: %w", staging, err)
@@ -92,9 +101,9 @@ func (n *node) staged(d *device, staging string, wanted FSType) error {
 		return err
 	}
 	if wanted != "" && have != "" && have != wanted {
-		return errorf(codes.AlreadyExists, "it is staged at %s with filesystem %s, not %s", staging, have, wanted)
+		return errorf(codes.AlreadyExists, "it is staged at %s with filesystem %s, not %s; unstage it first", staging, have, wanted)
 	}
-	return nil
+	return n.growMounted(ctx, d, staging, have, readonly)
 }
 
 func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
