@@ -36,6 +36,7 @@ type entry struct {
 	By    string    `json:"by,omitempty"`
 	Code  string    `json:"code,omitempty"`
 	Text  string    `json:"text,omitempty"`
+	Fault string    `json:"fault,omitempty"` // the lab's rule that made this happen
 	Count int       `json:"count,omitempty"`
 	MS    float64   `json:"ms,omitempty"`
 }
@@ -95,7 +96,7 @@ func (j *journal) span(s lab.Span, claim stages.Ref, known bool) {
 	}
 	e := entry{
 		ID: "span/" + s.ID, At: s.End, Kind: "call", Level: "info", What: s.Op, About: "volume/" + s.Volume, Node: s.Node, By: s.Component,
-		Code: s.Code, Text: s.Error, MS: float64(s.End.Sub(s.Start).Microseconds()) / 1000,
+		Code: s.Code, Text: s.Error, Fault: s.Attrs["fault"], MS: float64(s.End.Sub(s.Start).Microseconds()) / 1000,
 	}
 	if failed {
 		e.Level = "warn"

@@ -99,7 +99,7 @@ func (t *Tracker) deleteStep(c *claim, v *volume) Step {
 		if s.Start.IsZero() {
 			s.Start = c.gone.at
 		}
-		s.Error, s.Code, s.NextTry = "", "", time.Time{}
+		s.forgive()
 		s.finish(v.pvGone)
 	case v.pv.retain:
 		s.skip("kept: the reclaim policy is Retain")

@@ -106,6 +106,8 @@ type Try struct {
 	By    string    `json:"by,omitempty"` // the caller: provisioner, attacher, kubelet
 	Node  string    `json:"node,omitempty"`
 	Op    string    `json:"op,omitempty"` // CreateVolume, mkfs.ext4 ...
+	// Fault names the lab's rule that made the answer, and what it did.
+	Fault string `json:"fault,omitempty"`
 
 	id  string // the span's
 	pod string // UID of the pod that the call names, where it names one
@@ -137,6 +139,8 @@ type Step struct {
 	// Error and Code are those of the last try of a failed step.
 	Error string `json:"error,omitempty"`
 	Code  string `json:"code,omitempty"`
+	// Fault is set where the last failure was made on purpose: the lab's rule and its action.
+	Fault string `json:"fault,omitempty"`
 	// NextTry is when the caller is expected to try again, zero if not known.
 	NextTry time.Time `json:"nextTry,omitzero"`
 	// Note says why a step waits or was skipped.

@@ -26,6 +26,9 @@ func (st *Step) skip(why string) {
 // reopen makes the step active: its call may be over, what it is for is not.
 func (st *Step) reopen() { st.State, st.End, st.Millis = Active, time.Time{}, 0 }
 
+// forgive drops what the tries said of a step that has been reached all the same.
+func (st *Step) forgive() { st.Error, st.Code, st.Fault, st.NextTry = "", "", "", time.Time{} }
+
 // tried sets the step by its tries: the last one decides. Tries are by start, older
 // ones than those given were dropped.
 func (st *Step) tried(tries []Try, older int) {
@@ -48,7 +51,7 @@ func (st *Step) tried(tries []Try, older int) {
 		st.State = Active
 	default:
 		st.State, st.End = Failed, last.End
-		st.Error, st.Code, st.NextTry = last.Error, last.Code, nextTry(tries)
+		st.Error, st.Code, st.Fault, st.NextTry = last.Error, last.Code, last.Fault, nextTry(tries)
 		if st.Error == "" {
 			st.Error = "answered with " + last.Code
 		}

@@ -172,7 +172,7 @@ func attachStep(v *volume, u *use, a *attachment) Step {
 		switch {
 		case a.attached || !a.up.zero():
 			s.finish(a.up)
-			s.Error, s.Code, s.NextTry = "", "", time.Time{}
+			s.forgive()
 		case a.attachErr != "" && len(tries) == 0:
 			s.State, s.Error, s.Code = Failed, a.attachErr, a.attachCode
 		case s.State != Failed:
@@ -259,7 +259,7 @@ func detachStep(s *Step, u *use, a *attachment) {
 	switch {
 	case !a.gone.zero():
 		s.finish(a.gone)
-		s.Error, s.Code, s.NextTry = "", "", time.Time{}
+		s.forgive()
 	case !a.deleting.zero() && a.detachErr != "" && len(s.Tries) == 0:
 		s.State, s.Error, s.Code = Failed, a.detachErr, codeIn(a.detachErr)
 	case !a.deleting.zero() && s.State != Failed, s.State == Done:

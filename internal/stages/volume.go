@@ -74,7 +74,7 @@ func (t *Tracker) Span(s lab.Span) []Ref {
 			node = name
 		}
 	}
-	try := Try{Start: s.Start, End: s.End, Code: s.Code, Error: s.Error, By: s.Component, Node: node, Op: s.Op, id: s.ID, pod: podIn(s.Attrs)}
+	try := Try{Start: s.Start, End: s.End, Code: s.Code, Error: s.Error, By: s.Component, Node: node, Op: s.Op, Fault: s.Attrs["fault"], id: s.ID, pod: podIn(s.Attrs)}
 	v.record(callKey{op, node}, try)
 	v.touch(s.Start, s.End)
 	return t.claimsOf(v)

@@ -6,6 +6,7 @@ import { Store } from "./store.js";
 import { connect } from "./stream.js";
 import { keys } from "./keys.js";
 import { forClaim } from "./kubectl.js";
+import { announce } from "./announce.js";
 import { copy } from "./views/copy.js";
 import { VolumesView } from "./views/volumes.js";
 import { NodesView } from "./views/nodes.js";
@@ -26,7 +27,9 @@ const page = {
   },
 };
 const volumes = new VolumesView(store, page);
-new NodesView(store);
+new NodesView(store, (claim) => {
+  if (!volumes.show(claim)) announce(`${claim} is hidden by the filter`);
+});
 const events = new EventsView(store, page);
 
 // The filter is part of the address, so that it survives a reload and can be shared.
@@ -47,8 +50,8 @@ store.onChange((changed) => {
   const mode = $("mode");
   mode.hidden = false;
   mode.dataset.mode = c.mode;
-  fill(mode, c.mode === "loop" ? "real loop devices" : "simulated devices");
-  mode.title = c.reason;
+  text(/** @type {Element} */ (mode.querySelector(".chip")), c.mode === "loop" ? "real loop devices" : "simulated devices");
+  text(/** @type {Element} */ (mode.querySelector(".why")), c.reason);
   const total = Object.values(c.volumes).reduce((a, b) => a + b, 0) - (c.volumes.gone ?? 0);
   fill($("totals"), h("strong", null, total), ` ${total === 1 ? "volume" : "volumes"} on `, h("strong", null, c.nodes), ` ${c.nodes === 1 ? "node" : "nodes"}`,
     c.volumes.failed ? [" · ", h("strong", { class: "bad" }, count(c.volumes.failed, "problem"))] : null);

@@ -3,7 +3,7 @@
 // internal/stages.
 
 /** @typedef {{start: string, end?: string, code?: string, error?: string, by?: string, node?: string, op?: string}} Try */
-/** @typedef {{name: string, state: "pending"|"active"|"done"|"failed"|"skipped", start?: string, end?: string, ms?: number, coarse?: boolean, attempts?: number, tries?: Try[], error?: string, code?: string, nextTry?: string, note?: string, by?: string}} Step */
+/** @typedef {{name: string, state: "pending"|"active"|"done"|"failed"|"skipped", start?: string, end?: string, ms?: number, coarse?: boolean, attempts?: number, tries?: Try[], error?: string, code?: string, nextTry?: string, note?: string, by?: string, fault?: string}} Step */
 /** @typedef {{pod: string, podUID: string, node?: string, over?: boolean, steps: Step[]}} Use */
 /** @typedef {{exists: boolean, attached: string[], published: string[]}} Placement */
 /** @typedef {{namespace: string, name: string, uid: string, class?: string, size?: string, mode: string, phase: string, pv?: string, handle?: string, driver?: string, health: string, doing: string, changed?: string, provision: Step[], uses: Use[], end: Step[], truths: {desired: Placement, recorded: Placement, actual: Placement, mismatch?: string[], since?: string}}} Life */

@@ -3,7 +3,7 @@
 // views once a frame.
 
 /** @typedef {{key: string, [k: string]: any}} Obj */
-/** @typedef {{id: string, seq: number, at: string, kind: string, level: string, what: string, about?: string, claim?: string, node?: string, by?: string, code?: string, text?: string, count?: number, ms?: number, dropped?: number}} Entry */
+/** @typedef {{id: string, seq: number, at: string, kind: string, level: string, what: string, about?: string, claim?: string, node?: string, by?: string, code?: string, text?: string, fault?: string, count?: number, ms?: number, dropped?: number}} Entry */
 
 const maxLog = 2000;
 

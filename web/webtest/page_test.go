@@ -126,6 +126,10 @@ func TestKeyboard(t *testing.T) {
 	p.Wait(`!document.querySelector(".card-head[aria-expanded=true]")`)
 	focused(first)
 
+	p.Click("#nodes button.claim")
+	p.Wait(`document.activeElement.closest(".card") && document.activeElement.getAttribute("aria-expanded") === "true"`)
+	p.Press("Escape")
+
 	p.Press("/")
 	p.Wait(`document.activeElement.id === "filter"`)
 	p.Press(strings.Split(second, "")...) // its letters are not commands here

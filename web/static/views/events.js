@@ -46,7 +46,7 @@ export class EventsView {
 /** @param {import("../store.js").Entry} e */
 function row(e) {
   if (e.kind === "gap") return h("li", { class: "gap" }, e.what);
-  const facts = [e.kind === "call" ? e.by : "", e.node, e.kind === "call" && e.ms !== undefined ? duration(e.ms) : "", (e.count ?? 1) > 1 ? count(e.count ?? 1, "time") : ""].filter(Boolean).join(" · ");
+  const facts = [e.kind === "call" ? e.by : "", e.node, e.kind === "call" && e.ms !== undefined ? duration(e.ms) : "", e.fault ? `on purpose: ${e.fault}` : "", (e.count ?? 1) > 1 ? count(e.count ?? 1, "time") : ""].filter(Boolean).join(" · ");
   return h("li", { dataset: { level: e.level } },
     h("time", { datetime: e.at }, clock(Date.parse(e.at))),
     mark(e.level === "warn" ? "failed" : e.kind === "call" ? "done" : "event"),

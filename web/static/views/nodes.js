@@ -12,8 +12,12 @@ const marks = { attached: "done", attaching: "active", detaching: "leaving", fai
 const most = 12;
 
 export class NodesView {
-  /** @param {import("../store.js").Store} store */
-  constructor(store) {
+  /** @param {import("../store.js").Store} store @param {(claim: string) => void} open goes to a volume */
+  constructor(store, open) {
+    $("nodes").addEventListener("click", (e) => {
+      const claim = /** @type {HTMLElement} */ (e.target).closest("button.claim");
+      if (claim) open(claim.textContent ?? "");
+    });
     store.onChange((changed) => {
       if (![...changed].some((k) => k.startsWith("node/") || k === "cluster")) return;
       const nodes = store.all("node/").sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
@@ -58,7 +62,7 @@ function update(el, n) {
 function volume(li, v) {
   if (v.more) return text(li, `and ${count(v.more, "more volume")}`);
   const state = (/** @type {string} */ word, /** @type {string} */ m) => h("span", { class: "pair", dataset: { state: word } }, mark(m), word);
-  fill(li, h("span", { class: "claim", title: v.pv }, v.claim ?? v.pv),
+  fill(li, v.claim ? h("button", { type: "button", class: "claim", title: v.pv }, v.claim) : h("span", { class: "claim" }, v.pv),
     h("span", { class: "path" }, v.attach ? state(v.attach, marks[v.attach]) : null, v.device ? state(v.device, marks[v.device]) : null,
       v.pods.map((/** @type {any} */ p) => h("span", { class: "pair", dataset: { state: p.mount } }, mark(marks[p.mount]), `${p.mount === "waiting" ? "waits for it" : p.mount}: ${p.name}`))),
     v.error ? h("span", { class: "message small" }, v.error) : null);

@@ -150,7 +150,7 @@ function problem(el, s, now) {
   text(code, s.code ?? "");
   text(message, errorText(s.error ?? "", s.code));
   const wait = s.nextTry ? Date.parse(s.nextTry) - now : NaN;
-  text(next, [count(s.attempts ?? 1, "try", "tries"), s.by ? `by the ${s.by}` : "", wait > 500 ? `next in about ${duration(Math.ceil(wait / 1000) * 1000)}` : wait <= 500 ? "next try is due" : ""].filter(Boolean).join(" · "));
+  text(next, [count(s.attempts ?? 1, "try", "tries"), s.by ? `by the ${s.by}` : "", s.fault ? `on purpose: ${s.fault}` : "", wait > 500 ? `next in about ${duration(Math.ceil(wait / 1000) * 1000)}` : wait <= 500 ? "next try is due" : ""].filter(Boolean).join(" · "));
 }
 
 /** @param {HTMLElement} el @param {Life} l */

@@ -148,6 +148,16 @@ export class VolumesView {
     for (const c of this.cards.values()) if (c.moving) c.tick(now);
   }
 
+  /** Opens the card of a claim and goes there; false if it is not drawn. @param {string} claim */
+  show(claim) {
+    const card = this.cards.get(`volume/${claim}`);
+    if (!card) return false;
+    if (!card.open) this.toggle(card);
+    card.button.focus();
+    card.el.scrollIntoView({ block: "nearest" });
+    return true;
+  }
+
   /** The card that has the focus. */
   current() {
     for (const c of this.cards.values()) if (c.el.contains(document.activeElement)) return c;

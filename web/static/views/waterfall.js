@@ -77,7 +77,7 @@ function fillRow(tr, s) {
   fill(what,
     s.state === "failed" && s.code ? h("code", { class: "code" }, s.code) : null,
     s.state === "failed" ? h("span", { class: "message" }, errorText(s.error ?? "", s.code)) : null,
-    h("span", { class: "muted" }, [s.by ? `${s.by}` : "", (s.attempts ?? 0) > 1 ? count(s.attempts ?? 0, "try", "tries") : "", s.note ?? "", s.state === "done" && !s.end ? "before the dashboard looked" : ""].filter(Boolean).join(" · ")));
+    h("span", { class: "muted" }, [s.by ? `${s.by}` : "", (s.attempts ?? 0) > 1 ? count(s.attempts ?? 0, "try", "tries") : "", s.fault ? `on purpose: ${s.fault}` : "", s.note ?? "", s.state === "done" && !s.end ? "before the dashboard looked" : ""].filter(Boolean).join(" · ")));
 }
 
 /** @param {Step} s @param {number} now */
