@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -11,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 )
 
 func (x *exchange) parameters(into runtime.Object) error {
@@ -91,14 +95,8 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 		if err != nil {
 			return nil, err
 		}
-		want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-		got, gvk, err := x.s.codecs.decoder(m, false).Decode(body, &want, o)
-		if err != nil {
-			return nil, decodeError(err, gvk, want, body)
-		}
-		var ok bool
-		if o, ok = got.(*metav1.DeleteOptions); !ok {
-			return nil, badRequest("decoded object cannot be converted to DeleteOptions")
+		if err := decodeDeleteOptions(body, m, o); err != nil {
+			return nil, err
 		}
 	} else if err := x.parameters(o); err != nil {
 		return nil, err
@@ -107,6 +105,42 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// decodeDeleteOptions takes the kind in any group: clients send that of the object, v1 or meta.k8s.io/v1,
+// and no scheme knows them all.
+func decodeDeleteOptions(body []byte, m media, o *metav1.DeleteOptions) error {
+	kind := ""
+	switch m {
+	case mediaProtobuf:
+		var u runtime.Unknown
+		raw, ok := bytes.CutPrefix(body, protoPrefix)
+		if !ok {
+			return badRequest("provided data does not appear to be a protobuf message, expected prefix %v", protoPrefix)
+		}
+		if err := u.Unmarshal(raw); err != nil {
+			return badRequest("decode DeleteOptions: %v", err)
+		}
+		if err := o.Unmarshal(u.Raw); err != nil {
+			return badRequest("decode DeleteOptions: %v", err)
+		}
+		kind = u.Kind
+	default:
+		if m == mediaYAML {
+			var err error
+			if body, err = yaml.YAMLToJSON(body); err != nil {
+				return badRequest("decode DeleteOptions: %v", err)
+			}
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, o); err != nil {
+			return badRequest("decode DeleteOptions: %v", err)
+		}
+		kind = o.Kind
+	}
+	if kind != "" && kind != "DeleteOptions" {
+		return badRequest("%s in version %q cannot be handled as a DeleteOptions", kind, o.APIVersion)
+	}
+	return nil
 }
 
 // listOptions are decoded, defaulted and validated, with the field selector in the kind's own labels.

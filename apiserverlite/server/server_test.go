@@ -157,3 +157,15 @@ func TestTypedLifeOfAClaim(t *testing.T) {
 		t.Fatalf("get after delete: %v", err)
 	}
 }
+
+// as is a typed client with a user agent.
+func (f *fixture) as(t testing.TB, agent string) kubernetes.Interface {
+	t.Helper()
+	cfg := f.config()
+	cfg.UserAgent = agent
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
