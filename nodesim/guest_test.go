@@ -189,7 +189,11 @@ func (g *guest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeR
 				return fmt.Errorf("publish %s before it is staged (%v)", r.VolumeId, err)
 			}
 		}
-		if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
+		if r.VolumeCapability.GetBlock() != nil {
+			if err := os.WriteFile(r.TargetPath, nil, 0o600); err != nil {
+				return err
+			}
+		} else if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
 			return err
 		}
 		return g.mount("/dev/disk/by-id/"+r.VolumeId, r.TargetPath)

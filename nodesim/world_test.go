@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	w := &world{t: t, ctx: ctx, root: root, client: fake.NewClientset(), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
+	w := &world{t: t, ctx: ctx, root: root, client: newClient(), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
 		watches: map[string]int{}, changed: make(chan struct{}), log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
 	if os.Getenv("NODESIM_LOG") != "" {
 		w.log = w.log.Level(zerolog.DebugLevel)
@@ -90,6 +90,11 @@ func newWorld(t *testing.T) *world {
 		os.RemoveAll(root)
 	})
 	return w
+}
+
+// newClient is the plain tracker: the one that manages fields takes tens of milliseconds for a write.
+func newClient() *fake.Clientset {
+	return fake.NewSimpleClientset() //nolint:staticcheck // SA1019: no field management is wanted
 }
 
 // serveTokens answers token requests, which the tracker cannot.
@@ -360,9 +365,12 @@ func (w *world) checkClean() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("left behind:\n%s\n%s", strings.Join(w.leftovers(), "\n"), w.describe())
 		}
-		<-time.After(2 * time.Millisecond) // nothing announces the removal of a directory
+		w.pause()
 	}
 }
+
+// pause between two looks at the directories, whose removal nothing announces.
+func (w *world) pause() { <-time.After(2 * time.Millisecond) }
 
 func (w *world) describe() string {
 	state, _ := json.MarshalIndent(w.node.State(), "", " ")

@@ -47,8 +47,8 @@ func (m *Manager) startMap(ctx context.Context, w wanted, devicePath string) err
 		return err
 	}
 	return m.start(ctx, operationSpec{
-		key: podKey(w), name: opMap, volume: name, failed: m.warn(w.Pod, "FailedMapVolume"),
-		work: func(ctx context.Context) error { return m.mapVolume(ctx, w, mapper, devicePath) },
+		key: podKey(w), pod: w.Pod.UID, name: opMap, volume: name, failed: m.warn(w.Pod, "FailedMapVolume"),
+		work: m.ifWanted(w, func(ctx context.Context) error { return m.mapVolume(ctx, w, mapper, devicePath) }),
 	})
 }
 
@@ -149,7 +149,7 @@ func (m *Manager) startUnmap(ctx context.Context, v mountedVolume) error {
 		return stepError("UnmapVolume.NewUnmapper failed", string(v.Volume), err)
 	}
 	return m.start(ctx, operationSpec{
-		key: key{v.Volume, v.UID}, name: opUnmap, volume: v.Inner,
+		key: key{v.Volume, v.UID}, pod: v.UID, name: opUnmap, volume: v.Inner,
 		work: func(ctx context.Context) error { return m.unmap(ctx, v, u) },
 	})
 }

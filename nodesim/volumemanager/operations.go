@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/lab"
 	"drydock.dev/drydock/nodesim/volumeplugin"
@@ -26,6 +27,7 @@ const (
 // operationSpec is one operation to start.
 type operationSpec struct {
 	key    key
+	pod    types.UID // for which it works; empty for operations on a device
 	name   string
 	volume string // inner name, for the record
 	work   func(context.Context) error
@@ -36,7 +38,7 @@ type operationSpec struct {
 // start claims the key and runs the operation in a goroutine of its own. A killed
 // kubelet's operation ends at its next point and leaves no outcome behind.
 func (m *Manager) start(ctx context.Context, o operationSpec) error {
-	if err := m.pending.start(o.key, o.name); err != nil {
+	if err := m.pending.start(o.key, o.pod, o.name); err != nil {
 		return err
 	}
 	m.ops.Add(1)
@@ -84,13 +86,25 @@ func podKey(w wanted) key {
 	return key{w.Volume, ""}
 }
 
+// ifWanted does the work unless the pod was let go before the operation was claimed.
+// Together with removePods, which lets no pod go while an operation runs for it, this
+// makes sure that nothing is mounted for a pod that has been waited for.
+func (m *Manager) ifWanted(w wanted, work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !m.desired.wants(w.Pod.UID, w.Volume, w.Label) {
+			return nil
+		}
+		return work(ctx)
+	}
+}
+
 func (m *Manager) startMount(ctx context.Context, w wanted, devicePath string, remount bool) error {
 	if w.Spec.Block() {
 		return m.startMap(ctx, w, devicePath)
 	}
 	return m.start(ctx, operationSpec{
-		key: podKey(w), name: opMount, volume: w.Spec.Name(), failed: m.warn(w.Pod, "FailedMount"),
-		work: func(ctx context.Context) error { return m.mount(ctx, w, devicePath, remount) },
+		key: podKey(w), pod: w.Pod.UID, name: opMount, volume: w.Spec.Name(), failed: m.warn(w.Pod, "FailedMount"),
+		work: m.ifWanted(w, func(ctx context.Context) error { return m.mount(ctx, w, devicePath, remount) }),
 	})
 }
 
@@ -107,7 +121,7 @@ func (m *Manager) startUnmount(ctx context.Context, v mountedVolume) error {
 		return stepError("UnmountVolume.NewUnmounter failed", string(v.Volume), err)
 	}
 	return m.start(ctx, operationSpec{
-		key: key{v.Volume, v.UID}, name: opUnmount, volume: v.Inner,
+		key: key{v.Volume, v.UID}, pod: v.UID, name: opUnmount, volume: v.Inner,
 		work: func(ctx context.Context) error { return m.unmount(ctx, v, u) },
 	})
 }

@@ -52,6 +52,7 @@ type pending struct {
 
 type operation struct {
 	key     key
+	pod     types.UID // for which it works, also where the key has none
 	name    string
 	running bool
 	pause   time.Duration
@@ -95,14 +96,28 @@ func (p *pending) blocked(k key, name string) bool {
 	return o != nil && (o.running || o.name == name && p.paused(o))
 }
 
-// start claims a key for an operation, or says why not. The caller calls end.
-func (p *pending) start(k key, name string) error {
+// busy tells whether an operation runs for a pod.
+func (p *pending) busy(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, list := range p.ops {
+		for _, o := range list {
+			if o.running && o.pod == uid {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// start claims a key for an operation that works for a pod, or says why not. The caller calls end.
+func (p *pending) start(k key, pod types.UID, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.match(k)
 	switch {
 	case o == nil:
-		p.ops[k.volume] = append(p.ops[k.volume], &operation{key: k, name: name, running: true})
+		p.ops[k.volume] = append(p.ops[k.volume], &operation{key: k, pod: pod, name: name, running: true})
 		return nil
 	case o.running:
 		return errRunning
@@ -112,7 +127,7 @@ func (p *pending) start(k key, name string) error {
 		}
 		o.name, o.pause = name, 0
 	}
-	o.running, o.key = true, k
+	o.running, o.key, o.pod = true, k, pod
 	return nil
 }
 

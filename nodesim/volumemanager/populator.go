@@ -194,8 +194,10 @@ func (m *Manager) removePods() {
 		if !m.pods.RuntimeRemovable(uid) {
 			continue
 		}
-		// Without a mount a first one may be in flight: wait for its outcome while the pod is there.
-		if state, _, _ := m.actual.pair(w.Volume, uid); state == NotMounted && exists {
+		// A mount may be in flight: its outcome must be known before the pod is let go.
+		// The kubelet keeps the entry of a pod that exists as long as nothing is mounted,
+		// and so may mount for a pod whose end it does not wait for any more.
+		if m.pending.busy(uid) {
 			continue
 		}
 		m.desired.remove(uid, w.Volume)

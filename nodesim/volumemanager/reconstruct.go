@@ -215,7 +215,7 @@ func (m *Manager) cleanUpFailed(ctx context.Context) {
 			continue
 		}
 		err = m.start(ctx, operationSpec{
-			key: key{UniqueName(d.inner), d.uid}, name: opUnmount, volume: d.inner,
+			key: key{UniqueName(d.inner), d.uid}, pod: d.uid, name: opUnmount, volume: d.inner,
 			work: func(ctx context.Context) error { return m.repair(ctx, r, d) },
 		})
 		if !expected(err) {

@@ -61,13 +61,11 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 	return err
 }
 
-// WaitForUnmount waits until nothing of the pod is or may be mounted, for 2m3s at most.
+// WaitForUnmount waits until nothing of the pod is or may be mounted, nor is being
+// mounted, for 2m3s at most. Nothing will be mounted for the pod after it.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid types.UID) error {
-	m.Reprocess(uid)
-	err := m.wait(ctx, uid, func() bool {
-		mounted, uncertain := m.actual.podMounts(uid)
-		return len(mounted)+len(uncertain) == 0
-	})
+	wake(m.populate)
+	err := m.wait(ctx, uid, func() bool { return !m.PossiblyMounted(uid) })
 	if err == nil {
 		return nil
 	}
@@ -149,8 +147,11 @@ func (m *Manager) notDesired(uid types.UID, expected []string) []string {
 	return left
 }
 
-// PossiblyMounted tells whether anything of the pod is or may be mounted.
+// PossiblyMounted tells whether anything of the pod is, may be or may come to be mounted.
 func (m *Manager) PossiblyMounted(uid types.UID) bool {
+	if len(m.desired.pod(uid)) > 0 || m.pending.busy(uid) {
+		return true
+	}
 	mounted, uncertain := m.actual.podMounts(uid)
 	return len(mounted)+len(uncertain) > 0
 }
