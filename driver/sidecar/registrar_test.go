@@ -52,7 +52,7 @@ func serveDriver(t *testing.T, socket string, d *tinyDriver) (stop func()) {
 // kubelet is a client of a registration socket, which may be about to appear.
 func kubelet(t *testing.T, socket string) (registration.RegistrationClient, *grpc.ClientConn) {
 	t.Helper()
-	quick := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond, Multiplier: 1.5}}
+	quick := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond, Multiplier: 1.5}, MinConnectTimeout: 5 * time.Second}
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quick))
 	if err != nil {
 		t.Fatal(err)

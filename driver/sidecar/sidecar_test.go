@@ -37,10 +37,11 @@ func TestProvisionAttachDetachDelete(t *testing.T) {
 	if va.Status.AttachmentMetadata["device"] != "/dev/"+id(pv) || va.Annotations["csi.alpha.kubernetes.io/node-id"] != "droplet-1" {
 		t.Fatalf("attachment: %+v", va)
 	}
+	gone, watchErr := w.client.StorageV1().VolumeAttachments().Watch(ctx, metav1.ListOptions{})
 	if err := w.client.StorageV1().VolumeAttachments().Delete(ctx, "va", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.attachment(func(e watch.EventType, _ *storagev1.VolumeAttachment) bool { return e == watch.Deleted })
+	until(t, gone, watchErr, func(e watch.EventType, _ *storagev1.VolumeAttachment) bool { return e == watch.Deleted })
 
 	// The claim goes, and the volume is released as the PV controller does it.
 	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(ctx, "c", metav1.DeleteOptions{}); err != nil {
