@@ -7,11 +7,20 @@ import (
 	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 )
 
+var initialNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
 // Bootstrap returns what every cluster has from the start: new objects, parents first.
 func (r *Registry) Bootstrap() []runtime.Object {
 	var out []runtime.Object
-	for _, ns := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+	for _, ns := range initialNamespaces {
 		out = append(out, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	for _, ns := range initialNamespaces {
+		objs := NamespaceObjects(ns, r.opts.RootCA)
+		if r.opts.RootCA == "" {
+			objs = objs[:1] // a controller adds the certificate
+		}
+		out = append(out, objs...)
 	}
 	for _, c := range schedulingv1.SystemPriorityClasses() {
 		out = append(out, c)

@@ -2,9 +2,11 @@ package registry
 
 import (
 	"fmt"
+	"net/http"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 )
 
@@ -15,6 +17,9 @@ type Options struct {
 	// TokenVolume makes admission add the projected volume with the service account's token to pods that
 	// do not opt out, as upstream does. Off by default: leave it off while nodes cannot mount such a volume.
 	TokenVolume bool
+	// RootCA is the certificate (PEM) by which pods know the API server. If it is set, the first namespaces
+	// have it from the start.
+	RootCA string
 }
 
 // Registry is every kind that is served. It is immutable and safe for concurrent use.
@@ -23,7 +28,8 @@ type Registry struct {
 	resources []*Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
 	admission Admission
-	schemas   func() (*schemas, error)
+	types     func() (managedfields.TypeConverter, error)
+	docs      http.Handler
 }
 
 // New returns the registry with default options.
@@ -48,7 +54,8 @@ func NewWith(o Options) (*Registry, error) {
 		r.byGVR[res.GVR] = res
 	}
 	r.admission = newAdmission(o)
-	r.schemas = sync.OnceValues(func() (*schemas, error) { return loadSchemas(r.resources) })
+	r.types = sync.OnceValues(loadTypes)
+	r.docs = newDocs(r.resources)
 	return r, nil
 }
 

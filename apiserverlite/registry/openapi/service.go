@@ -1,0 +1,52 @@
+package openapi
+
+import (
+	"net/http"
+	"sync"
+
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Config of NewHandler.
+type Config struct {
+	Kinds          []Kind
+	Title, Version string
+}
+
+// NewHandler serves /openapi/v3, /openapi/v3/{group version} and /openapi/v2. Documents are built when first
+// asked for, and then kept.
+func NewHandler(c Config) http.Handler {
+	models := sync.OnceValues(func() (map[string]*spec.Schema, error) {
+		m, err := Models()
+		if err != nil {
+			return nil, err
+		}
+		var examples []any
+		for _, k := range c.Kinds {
+			examples = append(examples, k.Example)
+		}
+		describe(m, examples)
+		return m, nil
+	})
+	mux := http.NewServeMux()
+	v3 := newVersions(c, models)
+	mux.HandleFunc("/openapi/v3", v3.index)
+	mux.HandleFunc("/openapi/v3/", v3.serve)
+	v2 := handler.NewOpenAPIServiceLazy(cached.Once(cached.Func(func() (*spec.Swagger, string, error) {
+		m, err := models()
+		if err != nil {
+			return nil, "", err
+		}
+		s, err := swagger(c.Kinds, m, c.Title, c.Version)
+		return s, "v2", err
+	})))
+	v2.RegisterOpenAPIVersionedService("/openapi/v2", paths{mux})
+	return mux
+}
+
+// paths adapts a ServeMux to what the v2 service registers itself with.
+type paths struct{ *http.ServeMux }
+
+func (p paths) HandlePrefix(path string, h http.Handler) { p.Handle(path, h) }
