@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -168,4 +170,12 @@ func (f *fixture) as(t testing.TB, agent string) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func storageOf(resource string) schema.GroupResource { return schema.GroupResource{Resource: resource} }
+
+func errorsAs[T any](err error, target *T) bool { return errors.As(err, target) }
+
+func newKey(resource, namespace, name string) storage.Key {
+	return storage.Key{Resource: storageOf(resource), Namespace: namespace, Name: name}
 }
