@@ -121,8 +121,9 @@ func Run(ctx context.Context, cfg Config) error {
 	defer events.Shutdown()
 	env := control.Env{
 		Client: cfg.Client, Metadata: cfg.Metadata, Informers: factory,
-		Lab: cfg.Lab, Component: cfg.Component, Log: cfg.Log, Recorder: events.Recorder,
+		Lab: cfg.Lab, Component: cfg.Component, Log: cfg.Log, Recorder: events.Recorder, Queues: &control.Queues{},
 	}
+	defer env.Queues.ShutDown()
 	var run []control.Controller
 	for _, e := range all() {
 		if c := cfg.Component; c != nil && c.Kind() == KindScheduler && e.name != scheduler.Name {

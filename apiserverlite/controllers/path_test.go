@@ -3,7 +3,6 @@ package controllers_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,10 +12,8 @@ import (
 
 // TestOneVolume follows one claim and one pod all the way and back.
 func TestOneVolume(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	w := newFakeWorld(t)
-	stop := w.start(w.provisioner, w.attacher)
-	defer stop()
+	w := newWorld(t)
+	w.start(w.provisioner, w.attacher)
 	w.addNode("n1", 7)
 	w.addNode("n2", 7)
 	w.addClass("blk", storagev1.VolumeBindingWaitForFirstConsumer)

@@ -2,27 +2,27 @@ package controllers_test
 
 import (
 	"context"
-	"fmt"
-	"strconv"
+	"net/http/httptest"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"drydock.dev/drydock/apiserverlite/controllers"
+	"drydock.dev/drydock/apiserverlite/registry"
+	"drydock.dev/drydock/apiserverlite/server"
+	"drydock.dev/drydock/apiserverlite/storage"
 	"drydock.dev/drydock/internal/lab"
 )
 
@@ -36,53 +36,59 @@ type world struct {
 	t      *testing.T
 	ctx    context.Context
 	client kubernetes.Interface
+	meta   metadata.Interface
 	lab    *lab.Lab
 	log    zerolog.Logger
+	close  func()
 }
 
-// newFakeWorld stands on client-go's fake API: no finalizers, no conflicts.
-func newFakeWorld(t *testing.T) *world {
-	client := fake.NewClientset()
-	var revision atomic.Int64
-	stamp := func(a clienttesting.Action) (bool, runtime.Object, error) {
-		var obj runtime.Object
-		switch a := a.(type) {
-		case clienttesting.CreateActionImpl:
-			obj = a.Object
-		case clienttesting.UpdateActionImpl:
-			obj = a.Object
+// newWorld stands on the real server over HTTP, its state in memory.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			goleak.VerifyNone(t, before)
 		}
-		if b, ok := obj.(*corev1.Binding); ok {
-			gvr := corev1.SchemeGroupVersion.WithResource("pods")
-			o, err := client.Tracker().Get(gvr, a.GetNamespace(), b.Name)
-			if err != nil {
-				return true, nil, err
-			}
-			pod := o.(*corev1.Pod).DeepCopy()
-			pod.Spec.NodeName = b.Target.Name
-			pod.ResourceVersion = strconv.FormatInt(revision.Add(1), 10)
-			return true, b, client.Tracker().Update(gvr, pod, a.GetNamespace())
-		}
-		m, err := meta.Accessor(obj)
-		if err != nil {
-			return false, nil, nil
-		}
-		n := revision.Add(1)
-		m.SetResourceVersion(strconv.FormatInt(n, 10))
-		if m.GetUID() == "" {
-			m.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", n)))
-		}
-		return false, nil, nil
+	})
+	l := lab.New(lab.Options{})
+	reg, err := registry.NewWith(registry.Options{Clock: l.Clock})
+	if err != nil {
+		t.Fatal(err)
 	}
-	client.PrependReactor("create", "*", stamp)
-	client.PrependReactor("update", "*", stamp)
-	return newWorldOn(t, client)
-}
-
-func newWorldOn(t *testing.T, client kubernetes.Interface) *world {
+	store, err := storage.Open(storage.Config{Durability: storage.Memory, Clock: l.Clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := server.New(server.Config{Store: store, Registry: reg, Lab: l, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	http := httptest.NewServer(srv.Handler())
+	cfg := &rest.Config{Host: http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + ",application/json"}}
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfigAndClient(cfg, hc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metaClient, err := metadata.NewForConfigAndClient(metadata.ConfigFor(&rest.Config{Host: http.URL, QPS: -1}), hc)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return &world{t: t, ctx: ctx, client: client, lab: lab.New(lab.Options{}), log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
+	w := &world{t: t, ctx: ctx, client: client, meta: metaClient, lab: l, log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
+	w.close = func() {
+		cancel()
+		hc.CloseIdleConnections()
+		srv.Close()
+		http.Close()
+		store.Close()
+	}
+	t.Cleanup(w.close)
+	return w
 }
 
 // start runs the controllers and the played parts; the returned function stops them and waits.
@@ -93,7 +99,7 @@ func (w *world) start(parts ...func(context.Context)) (stop func()) {
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
-		if err := controllers.Run(ctx, controllers.Config{Client: w.client, Lab: w.lab, Log: w.log}); err != nil {
+		if err := controllers.Run(ctx, controllers.Config{Client: w.client, Metadata: w.meta, Lab: w.lab, Log: w.log}); err != nil {
 			w.t.Errorf("run: %v", err)
 		}
 	}()

@@ -32,6 +32,8 @@ type Env struct {
 	Lab       *lab.Lab
 	Component *lab.Component
 	Log       zerolog.Logger
+	// Queues remembers what NewQueue makes. It may be nil.
+	Queues *Queues
 	// Recorder makes a recorder of events whose source is the named component.
 	Recorder func(component string) record.EventRecorder
 }

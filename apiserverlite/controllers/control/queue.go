@@ -21,10 +21,26 @@ type Queue[T comparable] = workqueue.TypedRateLimitingInterface[T]
 
 // NewQueue returns a queue on the environment's clock. It has no name, hence no
 // metrics and no goroutine that ticks for them.
+// The environment shuts it down at the end, whether it was worked on or not.
 func NewQueue[T comparable](e Env) Queue[T] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstRetry, lastRetry),
 		workqueue.TypedRateLimitingQueueConfig[T]{Clock: e.Clock()})
+	if e.Queues != nil {
+		e.Queues.list = append(e.Queues.list, q.ShutDown)
+	}
+	return q
+}
+
+// Queues remembers the queues of one run. Its zero value is ready. It is filled while
+// controllers are made, by one goroutine.
+type Queues struct{ list []func() }
+
+// ShutDown shuts all of them down.
+func (q *Queues) ShutDown() {
+	for _, f := range q.list {
+		f()
+	}
 }
 
 // Worker is what Work does with a key. A key whose worker returns an error comes back.
