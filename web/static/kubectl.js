@@ -24,14 +24,27 @@ export function forNode(name) {
   return `kubectl describe node ${quote(name)}`;
 }
 
-export const apply = `kubectl apply -f - <<'EOF'
-apiVersion: v1
+/**
+ * A first claim with a pod, and a class for it where the cluster has none.
+ * @param {string|undefined} cls a class that exists @param {string|undefined} driver a driver that is registered
+ */
+export function example(cls, driver) {
+  const made = cls ? "" : `apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: drydock
+provisioner: ${driver ?? "csi.drydock.dev"}
+volumeBindingMode: WaitForFirstConsumer
+---
+`;
+  return `kubectl apply -f - <<'EOF'
+${made}apiVersion: v1
 kind: PersistentVolumeClaim
 metadata:
   name: data
 spec:
   accessModes: [ReadWriteOnce]
-  storageClassName: {{class}}
+  storageClassName: ${cls ?? "drydock"}
   resources:
     requests:
       storage: 1Gi
@@ -39,13 +52,14 @@ spec:
 apiVersion: v1
 kind: Pod
 metadata:
-  name: web
+  name: app
 spec:
   containers:
-  - name: web
-    image: web
+  - name: app
+    image: registry.k8s.io/pause:3.10
     volumeMounts: [{name: data, mountPath: /data}]
   volumes:
   - name: data
     persistentVolumeClaim: {claimName: data}
 EOF`;
+}

@@ -4,6 +4,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/drydock/internal/lab"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -199,7 +204,74 @@ const contrast = `(() => {
 	return [...out];
 })()`
 
-func TestStoppedServerAndBack(t *testing.T) {
+func TestThereAndBack(t *testing.T) {
+	b, s := Start(t), newStory(t)
+	s.nodes("n1", "n2", "n3")
+	p := b.Open(t, s.url)
+	s.up("data", "web", "n1")
+	p.WaitText(".card", "in use by web on n1")
+	s.lab.Clock.(*lab.Clock).Advance(time.Hour) // a long use must not squeeze the work to nothing
+	s.down("data", "web", "n1")
+	p.WaitText(".card", "bound; no pod uses it")
+	p.Wait(`document.querySelectorAll(".strip.back [data-state=done]").length === 3`)
+	p.Click(".card-head")
+	p.Wait(`document.querySelectorAll(".waterfall .fold").length > 0`)
+	if w := Eval[float64](p, `Math.max(...[...document.querySelectorAll(".waterfall tbody tr")].filter((r) => r.querySelector("th").innerText.startsWith("Staged")).map((r) => r.querySelector(".bar").offsetWidth))`); w < 30 {
+		t.Errorf("the bar of a step of 34 ms is %.0f px wide beside an hour of use", w)
+	}
+	p.WaitText("#nodes", "nothing attached")
+	p.Screenshot("back")
+	now := s.now()
+	s.updateClaim("data", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &now })
+	s.must(s.api.CoreV1().PersistentVolumeClaims("default").Delete(s.ctx, "data", metav1.DeleteOptions{}))
+	p.WaitText(".card", "deleting the volume")
+	s.call("DeleteVolume", "provisioner", "", s.handle("data"), 3*time.Millisecond, "OK", "")
+	s.must(s.api.CoreV1().PersistentVolumes().Delete(s.ctx, s.pv("data"), metav1.DeleteOptions{}))
+	p.Wait(`document.querySelector(".card").dataset.health === "gone"`)
+}
+
+func TestRestartedServer(t *testing.T) {
+	b, s := Start(t), newStory(t)
+	s.nodes("n1")
+	s.claim("before")
+	p := b.Open(t, s.url)
+	p.WaitText("#volumes", "default/before")
+	p.Tolerate("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "ERR_NETWORK")
+	s.end()
+	p.WaitText("#banner", "drydock has stopped or is restarting")
+	p.WaitText("#connection", "stopped")
+	p.Screenshot("stopped")
+	s.must(s.api.CoreV1().PersistentVolumeClaims("default").Delete(s.ctx, "before", metav1.DeleteOptions{}))
+	s.serve(s.srv.Listener.Addr().String())
+	s.claim("after")
+	p.WaitText("#connection", "live")
+	p.WaitText("#volumes", "default/after")
+	p.Wait(`document.querySelector("#banner").hidden && !document.querySelector("#volumes").innerText.includes("before")`)
+}
+
+// TestPureModules runs what needs no page: arithmetic and words.
+func TestPureModules(t *testing.T) {
+	b, s := Start(t), newStory(t)
+	p := b.Open(t, s.url)
+	dir := Eval[string](p, `document.querySelector("script[type=module]").src.replace(/app\.js$/, "")`)
+	for _, c := range []struct{ module, js, want string }{
+		{"format.js", `[0.04, 0.3, 25, 999, 3240, 12345, 125000, 3600000, 7500000].map(m.duration).join("|")`, "0.0 ms|0.3 ms|25 ms|999 ms|3.2 s|12 s|2 min 5 s|1 h|2 h 5 min"},
+		{"format.js", `[m.duration(NaN), m.duration(-1), m.age(500), m.age(61000), m.count(1, "try", "tries"), m.count(1200, "volume")].join("|")`, "||now|1 min|1 try|1,200 volumes"},
+		{"format.js", `[m.errorText("rpc error: code = Internal desc = a: b", "Internal"), m.errorText("rpc error: code = Aborted desc = x", "Internal"), m.errorText("plain")].join("|")`, "a: b|rpc error: code = Aborted desc = x|plain"},
+		{"kubectl.js", `m.forClaim({namespace: "a b", name: "x'y"}).map((c) => c.line).join("|")`, `kubectl get pvc 'x'\''y' -n 'a b' -o wide|kubectl describe pvc 'x'\''y' -n 'a b'|kubectl delete pvc 'x'\''y' -n 'a b'`},
+		{"kubectl.js", `[m.example().includes("kind: StorageClass"), m.example("fast").includes("storageClassName: fast"), m.example("fast").includes("kind: StorageClass")].join()`, "true,true,false"},
+		{"waterfall.js", `(() => { const s = m.scale([{start: 1000, end: 1100}]); return [s.place(1000), s.place(1050), s.place(1100), s.place(0), s.place(9e9), s.folds.length].join(); })()`, "0,0.5,1,0,1,0"},
+		{"waterfall.js", `(() => { const s = m.scale([{start: 0, end: 100}, {start: 3600100, end: 3600200}]); return [s.folds.length, s.folds[0].skipped, s.place(100) > 0.4, s.place(3600100) - s.place(100) < 0.1, s.place(1800000) > s.place(100)].join(); })()`, "1,3600000,true,true,true"},
+		{"waterfall.js", `(() => { const s = m.scale([]); return [s.place(5), s.ticks.length, m.scale([{start: 7, end: 7}]).place(7)].join(); })()`, "0,0,0"},
+		{"waterfall.js", `(() => { const d = m.drawing({name: "staged", state: "failed", tries: [{start: "2026-01-01T00:00:00Z", end: "2026-01-01T00:00:01Z", code: "Internal"}, {start: "2026-01-01T00:00:03Z", end: "2026-01-01T00:00:04Z", error: "x"}], nextTry: "2026-01-01T00:00:08Z"}, Date.parse("2026-01-01T00:00:06Z")); return [d.bars.map((b) => b.state), d.waits.map((w) => w.end - w.start)].join(); })()`, "failed,failed,2000,2000"},
+	} {
+		if got := Eval[string](p, `import("`+dir+c.module+`").then((m) => String(`+c.js+`))`); got != c.want {
+			t.Errorf("%s: %s\n got %s\nwant %s", c.module, c.js, got, c.want)
+		}
+	}
+}
+
+func TestCutConnectionGoesOn(t *testing.T) {
 	b, s := Start(t), newStory(t)
 	s.nodes("n1")
 	p := b.Open(t, s.url)

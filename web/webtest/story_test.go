@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +29,7 @@ import (
 type story struct {
 	t   *testing.T
 	ctx context.Context
+	end func() // stops the dashboard; it may be called again
 	api kubernetes.Interface
 	lab *lab.Lab
 	url string
@@ -40,13 +44,15 @@ const driver = "csi.drydock.dev"
 func newStory(t *testing.T) *story {
 	t.Helper()
 	s := &story{t: t, api: fake.NewClientset(), lab: lab.New(lab.Options{}), claims: map[string]*corev1.PersistentVolumeClaim{}, pods: map[string]*corev1.Pod{}}
-	s.serve()
+	s.serve("127.0.0.1:0")
 	return s
 }
 
-// serve starts the dashboard.
-func (s *story) serve() {
+// serve starts the dashboard at an address.
+func (s *story) serve(addr string) {
 	s.t.Helper()
+	l, err := net.Listen("tcp", addr)
+	s.must(err)
 	server, err := web.New(web.Config{Client: s.api, Lab: s.lab, Log: zerolog.Nop(), Version: "v0.1.0-test", ClusterName: "story", Mode: "sim: this is a test"})
 	if err != nil {
 		s.t.Fatal(err)
@@ -54,16 +60,18 @@ func (s *story) serve() {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	s.ctx, s.srv = ctx, httptest.NewServer(server.Handler())
-	s.url = s.srv.URL
-	s.t.Cleanup(func() {
+	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: server.Handler()}}
+	srv.Start()
+	s.ctx, s.srv, s.url = context.Background(), srv, srv.URL
+	s.end = sync.OnceFunc(func() {
 		stop()
 		if err := <-done; err != nil {
 			s.t.Error(err)
 		}
-		s.srv.CloseClientConnections()
-		s.srv.Close()
+		srv.CloseClientConnections()
+		srv.Close()
 	})
+	s.t.Cleanup(s.end)
 }
 
 func (s *story) must(err error) {
@@ -223,6 +231,17 @@ func (s *story) up(claim, pod, node string) {
 	s.stage(claim, node)
 	s.call("NodePublishVolume", "kubelet", node, s.pv(claim), time.Millisecond, "OK", "")
 	s.run(pod)
+}
+
+// down takes a pod and its volume back as far as the detached volume.
+func (s *story) down(claim, pod, node string) {
+	now := s.now()
+	s.updatePod(pod, func(p *corev1.Pod) { p.DeletionTimestamp = &now })
+	s.call("NodeUnpublishVolume", "kubelet", node, s.pv(claim), time.Millisecond, "OK", "")
+	s.must(s.api.CoreV1().Pods("default").Delete(s.ctx, pod, metav1.DeleteOptions{}))
+	s.call("NodeUnstageVolume", "kubelet", node, s.pv(claim), 7*time.Millisecond, "OK", "")
+	s.call("ControllerUnpublishVolume", "attacher", "", s.handle(claim), 9*time.Millisecond, "OK", "")
+	s.must(s.api.StorageV1().VolumeAttachments().Delete(s.ctx, "csi-"+claim+node, metav1.DeleteOptions{}))
 }
 
 func (s *story) event(kind, name, typ, reason, message string) {

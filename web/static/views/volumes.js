@@ -4,7 +4,7 @@ import { fill, h, list, text } from "../h.js";
 import { count } from "../format.js";
 import { healthMark } from "../steps.js";
 import { mark } from "../h.js";
-import { apply } from "../kubectl.js";
+import { example } from "../kubectl.js";
 import { announce } from "../announce.js";
 import { copyButton } from "./copy.js";
 import { Hold } from "./hold.js";
@@ -49,7 +49,7 @@ export class VolumesView {
   change(changed) {
     let ours = false;
     for (const key of changed) {
-      if (key === "cluster") ours = true;
+      if (key === "cluster" || key.startsWith("node/")) ours = true;
       if (!key.startsWith("volume/")) continue;
       ours = true;
       const o = this.store.objects.get(key), card = this.cards.get(key);
@@ -121,10 +121,12 @@ export class VolumesView {
   empty(none) {
     const el = $("volumes-empty");
     el.hidden = !none || !this.store.loaded;
-    if (el.hidden || el.firstChild) return;
-    const cluster = this.store.objects.get("cluster");
-    const cls = cluster?.classes.find((/** @type {any} */ c) => c.default)?.name ?? cluster?.classes[0]?.name ?? "drydock";
-    const line = apply.replace("{{class}}", cls);
+    if (el.hidden) return;
+    const classes = this.store.objects.get("cluster")?.classes ?? [];
+    const driver = this.store.all("node/").flatMap((n) => n.drivers)[0]?.name;
+    const line = example((classes.find((/** @type {any} */ c) => c.default) ?? classes[0])?.name, driver);
+    if (el.dataset.line === line) return;
+    el.dataset.line = line;
     fill(el, h("h3", null, "No volumes yet"),
       h("p", null, "Every PersistentVolumeClaim appears here with the steps of its volume, from the claim to a running pod and back, as they happen. This makes the first one:"),
       h("pre", null, h("code", null, line)), copyButton(line, "Copy the kubectl command"));
