@@ -171,6 +171,7 @@ func TestLostAnswers(t *testing.T) {
 
 func TestCloudTrouble(t *testing.T) {
 	r := newRig(t, true)
+	r.hasten()
 	n := r.nodes["n1"]
 	d := n.create("pvc-a", writer(""))
 	with := func(op, code string, times int, do func() error) error {

@@ -52,7 +52,7 @@ func (c *controller) resize(ctx context.Context, v *godo.Volume, size int64) (*g
 			return nil, err
 		}
 	case statusOf(err) == http.StatusUnprocessableEntity && says(err, "pending event"):
-		if err := c.joinPending(ctx, v, err); err != nil {
+		if err := c.joinPending(ctx, id); err != nil {
 			return nil, err
 		}
 	case statusOf(err) == http.StatusForbidden && says(err, "limit exceeded"):
@@ -60,12 +60,12 @@ func (c *controller) resize(ctx context.Context, v *godo.Volume, size int64) (*g
 	default:
 		return nil, cloudError(err, "enlarge volume %s to %d GiB", id, size)
 	}
-	now, err := c.cloud.volume(ctx, id)
-	if err != nil {
-		return nil, err
+	now, e := c.cloud.volume(ctx, id)
+	if e != nil {
+		return nil, e
 	}
 	if now.SizeGigaBytes < size {
-		return nil, errorf(codes.Aborted, "volume %s was busy with another action, and has %d GiB instead of %d; ask again", id, now.SizeGigaBytes, size)
+		return nil, errorf(codes.Aborted, "volume %s has %d GiB and not %d yet, as the cloud is busy: %w; ask again", id, now.SizeGigaBytes, size, err)
 	}
 	return now, nil
 }

@@ -41,7 +41,12 @@ func (d *disk) insist(step func() error) {
 func TestKilledAtEveryPoint(t *testing.T) {
 	for _, p := range Points() {
 		t.Run(p.Name, func(t *testing.T) {
-			modes(t, func(t *testing.T, r *rig) {
+			t.Parallel()
+			run := modes
+			if strings.Contains(p.Name, "cloud") || strings.Contains(p.Name, "Controller") || strings.Contains(p.Name, "asked") {
+				run = func(t *testing.T, f func(*testing.T, *rig)) { f(t, newRig(t, true)) } // no matter for devices
+			}
+			run(t, func(t *testing.T, r *rig) {
 				n := r.nodes["n1"]
 				h := r.rule(lab.Rule{Kind: lab.KindPoint, Op: p.String(), Action: lab.Kill, Times: 1})
 				d := n.disk("", "pvc-a", writer(""))

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 			private = true
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"))
 }
 
 // private is set when the tests run in a mount namespace of their own.

@@ -105,7 +105,7 @@ func (c *controller) attach(ctx context.Context, v *godo.Volume, d DropletID) (*
 		return v, c.await(ctx, "attach", id, action)
 	case statusOf(err) == http.StatusUnprocessableEntity && says(err, "already attached"):
 	case statusOf(err) == http.StatusUnprocessableEntity && says(err, "pending event"):
-		if err := c.joinPending(ctx, v, err); err != nil {
+		if err := c.joinPending(ctx, id); err != nil {
 			return nil, err
 		}
 	case statusOf(err) == http.StatusUnprocessableEntity && says(err, "cannot attach more"):
@@ -114,15 +114,15 @@ func (c *controller) attach(ctx context.Context, v *godo.Volume, d DropletID) (*
 		return nil, cloudError(err, "attach volume %s to droplet %d", id, d)
 	}
 	// Somebody was faster: an earlier call whose answer was lost, or a stranger.
-	v, err = c.cloud.volume(ctx, id)
-	if err != nil {
-		return nil, err
+	v, e := c.cloud.volume(ctx, id)
+	if e != nil {
+		return nil, e
 	}
 	if err := elsewhere(v, d); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(v.DropletIDs, int(d)) {
-		return nil, errorf(codes.Aborted, "volume %s was busy with another action; ask again", id)
+		return nil, errorf(codes.Aborted, "volume %s is not attached to droplet %d yet, as the cloud is busy: %w; ask again", id, d, err)
 	}
 	return v, nil
 }
@@ -138,17 +138,17 @@ func elsewhere(v *godo.Volume, d DropletID) error {
 	return nil
 }
 
-// joinPending waits for the action that is in progress if it is the volume's own, and
-// is Aborted if it is another volume's.
-func (c *controller) joinPending(ctx context.Context, v *godo.Volume, cause error) error {
-	a, err := c.cloud.pending(ctx, VolumeID(v.ID))
-	if err != nil {
+// joinPending waits for the action that is in progress, if it is the volume's own. It
+// may be another volume's of the same droplet, or over by now: the caller has to look.
+func (c *controller) joinPending(ctx context.Context, id VolumeID) error {
+	a, err := c.cloud.pending(ctx, id)
+	if err != nil || a == nil {
 		return err
 	}
-	if a == nil {
-		return errorf(codes.Aborted, "volume %s: the cloud is busy with another volume of that droplet: %w", v.ID, cause)
+	if err := c.await(ctx, "pending", id, a); codeOf(err) != codes.Internal { // an action that errored is over as well
+		return err
 	}
-	return c.await(ctx, "pending", VolumeID(v.ID), a)
+	return nil
 }
 
 // await waits for an action in a span of its own.
@@ -226,7 +226,7 @@ func (c *controller) detach(ctx context.Context, v *godo.Volume, d DropletID) er
 		c.ops.at(pointDetachAsked, v.ID)
 		return c.await(ctx, "detach", VolumeID(v.ID), action)
 	case s == http.StatusUnprocessableEntity && says(err, "pending event"):
-		if err := c.joinPending(ctx, v, err); err != nil {
+		if err := c.joinPending(ctx, VolumeID(v.ID)); err != nil {
 			return err
 		}
 	case s == http.StatusNotFound, s == http.StatusUnprocessableEntity && says(err, "attachment not found"):
@@ -241,7 +241,7 @@ func (c *controller) detach(ctx context.Context, v *godo.Volume, d DropletID) er
 		return e
 	}
 	if slices.Contains(now.DropletIDs, int(d)) {
-		return errorf(codes.Aborted, "volume %s is still attached to droplet %d; ask again: %w", v.ID, d, err)
+		return errorf(codes.Aborted, "volume %s is still attached to droplet %d, as the cloud is busy: %w; ask again", v.ID, d, err)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -187,6 +188,7 @@ func (n *testNode) start() {
 	n.ended = make(chan error, 1)
 	go func() { n.ended <- d.Run(n.life.Context()) }()
 	n.conn, err = grpc.NewClient("passthrough:///"+r.path(n.name, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}}),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", addr)
@@ -197,6 +199,26 @@ func (n *testNode) start() {
 	defer cancel()
 	_, err = n.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true))
 	r.must(err)
+}
+
+// hasten makes the lab's time fly until the test ends: for what waits between tries.
+func (r *rig) hasten() {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				r.lab.Clock.(*lab.Clock).Advance(100 * time.Millisecond)
+			}
+		}
+	}()
+	r.t.Cleanup(func() {
+		close(stop)
+		<-done
+	})
 }
 
 // dump writes the timeline into the test's log.

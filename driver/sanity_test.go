@@ -20,9 +20,10 @@ func TestSanity(t *testing.T) {
 	} else {
 		t.Run("loop", func(t *testing.T) { needsRoot(t) })
 	}
+	var contexts []*sanity.TestContext
 	for _, kind := range []string{"sim", "loop"} {
 		if c := configs[kind]; c != nil {
-			ginkgo.Describe(kind, func() { sanity.GinkgoTest(c) })
+			ginkgo.Describe(kind, func() { contexts = append(contexts, sanity.GinkgoTest(c)) })
 		}
 	}
 	var skipped []string
@@ -40,6 +41,9 @@ func TestSanity(t *testing.T) {
 	reporter.Succinct = true
 	reporter.NoColor = true
 	ginkgo.RunSpecs(t, "CSI sanity", suite, reporter)
+	for _, c := range contexts {
+		c.Finalize()
+	}
 	t.Logf("%d passed, %d skipped", passed, len(skipped))
 	for _, s := range skipped {
 		if !slices.ContainsFunc(undeclared(), func(u string) bool { return strings.Contains(s, u) }) {
