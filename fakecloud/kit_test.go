@@ -40,17 +40,25 @@ func newRig(t tb, kind string, cfg fakecloud.Config) *rig {
 	dir, err := os.MkdirTemp("/tmp", "dd")
 	r := &rig{tb: t, dir: dir, lab: lab.New(lab.Options{})}
 	r.must(err)
-	o := blockdev.Options{Lab: r.lab, Links: func(d string) string { return filepath.Join(dir, "nodes", d) }}
-	if kind == "loop" {
-		r.devices, err = blockdev.NewLoop(filepath.Join(dir, "cloud"), o)
-	} else {
-		r.devices, err = blockdev.NewSim(filepath.Join(dir, "cloud"), o)
-	}
-	r.must(err)
+	r.reboot(kind)
 	cfg.DB, cfg.Devices, cfg.Lab, cfg.Log = filepath.Join(dir, "cloud.db"), r.devices, r.lab, zerolog.Nop()
 	r.cfg = cfg
 	r.open()
 	return r
+}
+
+// reboot makes the block devices anew on the rig's files.
+func (r *rig) reboot(kind string) {
+	r.Helper()
+	var err error
+	o := blockdev.Options{Lab: r.lab, Links: func(d string) string { return filepath.Join(r.dir, "nodes", d) }}
+	if kind == "loop" {
+		r.devices, err = blockdev.NewLoop(filepath.Join(r.dir, "cloud"), o)
+	} else {
+		r.devices, err = blockdev.NewSim(filepath.Join(r.dir, "cloud"), o)
+	}
+	r.must(err)
+	r.cfg.Devices = r.devices
 }
 
 func (r *rig) open() {
@@ -76,15 +84,23 @@ func (r *rig) must(err error) {
 func kinds(t *testing.T, test func(t *testing.T, kind string)) {
 	for _, kind := range []string{"sim", "loop"} {
 		t.Run(kind, func(t *testing.T) {
-			if kind == "loop" && os.Geteuid() != 0 {
+			if why := privileged(kind); why != "" {
 				if os.Getenv("CI") == "true" {
-					t.Fatal("loop devices need root, and CI must not skip them")
+					t.Fatal(why + ", and CI must not skip them")
 				}
-				t.Skip("loop devices need root")
+				t.Skip(why)
 			}
 			test(t, kind)
 		})
 	}
+}
+
+// privileged says why a kind of devices cannot be used here, or nothing.
+func privileged(kind string) string {
+	if kind == "loop" && os.Geteuid() != 0 {
+		return "loop devices need root"
+	}
+	return ""
 }
 
 // settled waits until no action is in progress.

@@ -35,6 +35,8 @@ type world struct {
 	do      *godo.Client
 	dir     string
 	log     chan api.Request
+
+	weightless bool // its volumes have no images, on purpose
 }
 
 // each runs a test against both backends.
@@ -110,6 +112,9 @@ func (w *world) client(token string) *godo.Client {
 }
 
 func (w *world) noLeftovers() {
+	if w.weightless {
+		return
+	}
 	left, err := w.cloud.Leftovers(context.Background())
 	if err != nil {
 		w.Error(err)
