@@ -428,8 +428,7 @@ func TestExpand(t *testing.T) {
 		t.Run(fmt.Sprintf("%s online=%t", c.fs, c.online), func(t *testing.T) {
 			modes(t, func(t *testing.T, r *rig) {
 				n := r.nodes["n1"]
-				m := kernelMachine{}
-				if c.online && c.fs == "ext4" && !r.sim && !m.growsMounted() {
+				if c.online && c.fs == "ext4" && !r.sim && !growsMounted() {
 					t.Skip("to grow a mounted ext4 takes CAP_SYS_RESOURCE, which this machine withholds")
 				}
 				d := n.create("pvc-a", writer(c.fs))

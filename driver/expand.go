@@ -64,6 +64,9 @@ func (c *controller) resize(ctx context.Context, v *godo.Volume, size int64) (*g
 	if e != nil {
 		return nil, e
 	}
+	if now.SizeGigaBytes < size && err == nil {
+		return nil, errorf(codes.Aborted, "volume %s has %d GiB after it was enlarged to %d; ask again", id, now.SizeGigaBytes, size)
+	}
 	if now.SizeGigaBytes < size {
 		return nil, errorf(codes.Aborted, "volume %s has %d GiB and not %d yet, as the cloud is busy: %w; ask again", id, now.SizeGigaBytes, size, err)
 	}

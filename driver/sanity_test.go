@@ -59,7 +59,7 @@ func undeclared() []string {
 		"VolumeHealth not supported", "NodeGetStorageHealth not supported", "Volume Cloning not supported",
 		"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "ControllerPublishVolume.readonly field not supported",
 	}
-	if m, err := newKernelMachine(ops{}); err == nil && !m.growsMounted() {
+	if !growsMounted() {
 		out = append(out, "NodeExpandVolume not supported") // this machine keeps CAP_SYS_RESOURCE from us
 	}
 	return out
@@ -75,4 +75,9 @@ func sanityConfig(t *testing.T, sim bool) *sanity.TestConfig {
 	c.TestNodeVolumeAttachLimit = true
 	c.IdempotentCount = 3
 	return &c
+}
+
+func growsMounted() bool {
+	m, err := newKernelMachine(ops{})
+	return err == nil && m.growsMounted()
 }
