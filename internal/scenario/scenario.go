@@ -31,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,6 +39,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rogpeppe/go-internal/txtar"
 	"k8s.io/client-go/rest"
 
 	"drydock.dev/drydock/internal/check"
@@ -83,8 +85,18 @@ func Run(t *testing.T, p Params) {
 	if p.Patience == 0 {
 		p.Patience = time.Minute
 	}
+	dir := t.TempDir()
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(f)), translate(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 p.Dir,
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			tb, ok := env.T().(testing.TB)
@@ -106,6 +118,24 @@ func Run(t *testing.T, p Params) {
 	})
 }
 
+// ours are the verbs that testscript has commands of its own for, which it would
+// take first: the names under which it knows ours.
+var ours = map[string]string{"wait": "wait-for", "kill": "kill-component"}
+
+// translate puts those names into a script; the lines stay where they are.
+func translate(text []byte) []byte {
+	a := txtar.Parse(text)
+	lines := strings.SplitAfter(string(a.Comment), "\n")
+	for i, line := range lines {
+		verb, rest, ok := strings.Cut(line, " ")
+		if name := ours[verb]; ok && name != "" {
+			lines[i] = name + " " + rest
+		}
+	}
+	a.Comment = []byte(strings.Join(lines, ""))
+	return txtar.Format(a)
+}
+
 type storyKey struct{}
 
 // verb carries out one line of a script. It returns an error instead of ending the script.
@@ -119,7 +149,11 @@ func verbs() map[string]func(*testscript.TestScript, bool, []string) {
 	}
 	out := map[string]func(*testscript.TestScript, bool, []string){"expect": expect}
 	for name, do := range plain {
-		out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+		known := name
+		if ours[name] != "" {
+			known = ours[name]
+		}
+		out[known] = func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg {
 				ts.Fatalf("%s cannot be negated", name)
 			}

@@ -26,6 +26,14 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
+func TestTranslate(t *testing.T) {
+	const in = "# wait for it\nwait pod/p running\napply wait\nkill kubelet/n1\n\n-- f --\nwait here\n"
+	const want = "# wait for it\nwait-for pod/p running\napply wait\nkill-component kubelet/n1\n\n-- f --\nwait here\n"
+	if got := string(translate([]byte(in))); got != want {
+		t.Fatalf("got %q", got)
+	}
+}
+
 func TestConditions(t *testing.T) {
 	object := func(phase string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"kind": "Pod", "metadata": map[string]any{"name": "p"},
