@@ -2,6 +2,7 @@ package fakecloud_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,7 +16,14 @@ import (
 	"drydock.dev/drydock/internal/lab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain keeps the model test short by default; -rapid.checks=N makes it thorough.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
+		_ = f.Value.Set("25")
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // tb is what both testing and rapid give.
 type tb interface {
