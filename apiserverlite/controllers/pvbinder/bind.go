@@ -47,7 +47,7 @@ func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim
 		if v, err = c.client.CoreV1().PersistentVolumes().Update(ctx, clone, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("bind volume %s to claim %s: %w", clone.Name, claimKey(claim), err)
 		}
-		c.store.putVolume(v)
+		c.store.wroteVolume(v)
 	}
 	c.env.Point(pointVolumeClaimed, v.Name)
 	if v, err = c.setVolumePhase(ctx, v, corev1.VolumeBound, ""); err != nil {
@@ -88,7 +88,7 @@ func (c *Controller) nameVolume(ctx context.Context, claim *corev1.PersistentVol
 	if err != nil {
 		return nil, fmt.Errorf("bind claim %s to volume %s: %w", claimKey(claim), name, err)
 	}
-	c.store.putClaim(stored)
+	c.store.wroteClaim(stored)
 	return stored, nil
 }
 
@@ -123,7 +123,7 @@ func (c *Controller) setClaimPhase(ctx context.Context, claim *corev1.Persistent
 	if err != nil {
 		return nil, fmt.Errorf("set claim %s to %s: %w", claimKey(claim), phase, err)
 	}
-	c.store.putClaim(stored)
+	c.store.wroteClaim(stored)
 	return stored, nil
 }
 
@@ -152,7 +152,7 @@ func (c *Controller) setVolumePhase(ctx context.Context, v *corev1.PersistentVol
 	if err != nil {
 		return nil, fmt.Errorf("set volume %s to %s: %w", v.Name, phase, err)
 	}
-	c.store.putVolume(stored)
+	c.store.wroteVolume(stored)
 	c.wakeClaims(stored)
 	return stored, nil
 }
@@ -171,7 +171,7 @@ func (c *Controller) unbind(ctx context.Context, v *corev1.PersistentVolume) err
 	if err != nil {
 		return fmt.Errorf("unbind volume %s from claim %s: %w", v.Name, refKey(v.Spec.ClaimRef), err)
 	}
-	c.store.putVolume(stored)
+	c.store.wroteVolume(stored)
 	c.env.Point(pointUnbound, v.Name)
 	_, err = c.setVolumePhase(ctx, stored, corev1.VolumeAvailable, "")
 	return err

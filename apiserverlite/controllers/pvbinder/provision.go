@@ -37,7 +37,7 @@ func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolu
 		if err != nil {
 			return fmt.Errorf("ask provisioner %s for claim %s: %w", class.Provisioner, claimKey(claim), err)
 		}
-		c.store.putClaim(stored)
+		c.store.wroteClaim(stored)
 		claim = stored
 	}
 	c.events.Event(claim, corev1.EventTypeNormal, reasonExternalProvisioning, fmt.Sprintf(
@@ -66,7 +66,7 @@ func (c *Controller) assignDefaultClass(ctx context.Context, claim *corev1.Persi
 	if err != nil {
 		return false, fmt.Errorf("give claim %s the default class %s: %w", claimKey(claim), class.Name, err)
 	}
-	if c.store.putClaim(stored) {
+	if c.store.wroteClaim(stored) {
 		c.claimQueue.Add(claimKey(stored))
 	}
 	return true, nil

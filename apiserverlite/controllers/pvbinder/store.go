@@ -61,6 +61,32 @@ func (s *store) putVolume(volume *corev1.PersistentVolume) bool {
 	return true
 }
 
+// wroteClaim keeps the answer to a write of ours. Unlike what an informer delivers, it
+// may come after the claim's end was seen; then it is not news and must not bring the claim back.
+func (s *store) wroteClaim(claim *corev1.PersistentVolumeClaim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := claimKey(claim)
+	have, ok := s.claims[key]
+	if !ok || have.UID != claim.UID || !newer(have, claim) {
+		return false
+	}
+	s.claims[key] = claim
+	return true
+}
+
+// wroteVolume is wroteClaim for volumes.
+func (s *store) wroteVolume(volume *corev1.PersistentVolume) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, ok := s.volumes[volume.Name]
+	if !ok || have.UID != volume.UID || !newer(have, volume) {
+		return false
+	}
+	s.volumes[volume.Name] = volume
+	return true
+}
+
 // dropClaim forgets a claim that was deleted, unless a new one of its name is known already.
 func (s *store) dropClaim(claim *corev1.PersistentVolumeClaim) {
 	s.mu.Lock()
