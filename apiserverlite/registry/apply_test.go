@@ -72,7 +72,7 @@ spec:
   - name: a
     ports: [{containerPort: 80, protocol: UDP}]
   - name: b
-    image: y
+    image: other
   volumes: [{name: scratch, emptyDir: {}}]
 `), "two", false)
 	if err != nil {

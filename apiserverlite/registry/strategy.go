@@ -48,7 +48,7 @@ func (s *strategy[T, P]) PrepareForCreate(_ context.Context, obj runtime.Object)
 		return
 	}
 	s.prepareCreate(in)
-	_ = upstream.Convert(in, obj, nil)
+	external(in, obj)
 }
 
 func (s *strategy[T, P]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -64,7 +64,7 @@ func (s *strategy[T, P]) PrepareForUpdate(_ context.Context, obj, old runtime.Ob
 		return
 	}
 	s.prepareUpdate(in, before)
-	_ = upstream.Convert(in, obj, nil)
+	external(in, obj)
 }
 
 func (s *strategy[T, P]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {

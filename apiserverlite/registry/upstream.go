@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -50,7 +51,20 @@ func normalize[T any, P pointer[T]](obj runtime.Object) {
 	if err != nil {
 		return // Validate comes to the same error and reports it
 	}
-	_ = upstream.Convert(in, obj, nil)
+	external(in, obj)
+}
+
+// external replaces obj by the versioned form of in, and keeps obj's type. It starts from nothing, so that
+// write-only fields of obj, which the internal type does not have, are gone.
+func external(in, obj runtime.Object) {
+	v := reflect.ValueOf(obj)
+	fresh := reflect.New(v.Elem().Type())
+	out := fresh.Interface().(runtime.Object)
+	if upstream.Convert(in, out, nil) != nil {
+		return
+	}
+	out.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+	v.Elem().Set(fresh.Elem())
 }
 
 // fieldLabel converts a field selector with upstream's rules and texts.
