@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
+
+	"drydock.dev/drydock/internal/lab"
 )
 
 type watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -147,23 +150,66 @@ func (w *world) setInUse(node string, volumes ...corev1.UniqueVolumeName) {
 	w.check(err)
 }
 
-// noAttachments waits until there is no VolumeAttachment.
-func (w *world) noAttachments() {
+// none waits until left names nothing, asking at the start and after each event of the watch.
+func (w *world) none(what string, watchF watchFunc, left func() (string, error)) {
 	w.t.Helper()
-	vas := w.client.StorageV1().VolumeAttachments()
-	wt, err := vas.Watch(w.ctx, metav1.ListOptions{})
+	wt, err := watchF(w.ctx, metav1.ListOptions{})
 	w.check(err)
 	defer wt.Stop()
 	for {
-		l, err := vas.List(w.ctx, metav1.ListOptions{})
+		name, err := left()
 		w.check(err)
-		if len(l.Items) == 0 {
+		if name == "" {
 			return
 		}
 		select {
 		case <-wt.ResultChan():
 		case <-w.ctx.Done():
-			w.t.Fatalf("waited in vain until attachment %s goes", l.Items[0].Name)
+			w.t.Fatalf("waited in vain until %s goes: there is %s", what, name)
 		}
 	}
 }
+
+func (w *world) noAttachments() {
+	w.t.Helper()
+	vas := w.client.StorageV1().VolumeAttachments()
+	w.none("the attachment", vas.Watch, func() (string, error) {
+		l, err := vas.List(w.ctx, metav1.ListOptions{})
+		if err != nil || len(l.Items) == 0 {
+			return "", err
+		}
+		return l.Items[0].Name, nil
+	})
+}
+
+func (w *world) noClaims(namespace string) {
+	w.t.Helper()
+	claims := w.client.CoreV1().PersistentVolumeClaims(namespace)
+	w.none("the claim", claims.Watch, func() (string, error) {
+		l, err := claims.List(w.ctx, metav1.ListOptions{})
+		if err != nil || len(l.Items) == 0 {
+			return "", err
+		}
+		return l.Items[0].Name, nil
+	})
+}
+
+// timeFlies makes every real 20 ms count as step until the returned function is called.
+func (w *world) timeFlies(step time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	wait := w.play(ctx, func(ctx context.Context) {
+		t := time.NewTicker(20 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				w.clock().Advance(step)
+			}
+		}
+	})
+	return func() { cancel(); wait() }
+}
+
+func (w *world) clock() *lab.Clock { return w.lab.Clock.(*lab.Clock) }

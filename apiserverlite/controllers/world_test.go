@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,14 +96,20 @@ func newWorld(t *testing.T) *world {
 func (w *world) start(parts ...func(context.Context)) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
-	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		if err := controllers.Run(ctx, controllers.Config{Client: w.client, Metadata: w.meta, Lab: w.lab, Log: w.log}); err != nil {
+	wait := w.play(ctx, append(parts, func(ctx context.Context) {
+		c := w.lab.Component(ctx, "controllers", "")
+		if err := controllers.Run(ctx, controllers.Config{Client: w.client, Metadata: w.meta, Lab: w.lab, Component: c, Log: w.log}); err != nil {
 			w.t.Errorf("run: %v", err)
 		}
-	}()
+	})...)
+	stop = func() { cancel(); wait() }
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// play runs parts until ctx ends; the returned function waits for their ends.
+func (w *world) play(ctx context.Context, parts ...func(context.Context)) (wait func()) {
+	var wg sync.WaitGroup
 	for _, p := range parts {
 		wg.Add(1)
 		go func() {
@@ -110,10 +117,7 @@ func (w *world) start(parts ...func(context.Context)) (stop func()) {
 			p(ctx)
 		}()
 	}
-	var once sync.Once
-	stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
-	w.t.Cleanup(stop)
-	return stop
+	return wg.Wait
 }
 
 func (w *world) check(err error) {
@@ -159,6 +163,14 @@ func (w *world) node(name string, done func(*corev1.Node) bool) *corev1.Node {
 	return until(w, "node "+name, lister(c.List), c.Watch, func(n *corev1.Node) bool { return n.Name == name && done(n) })
 }
 
+// attached waits until a node's volumesAttached lists just these.
+func (w *world) attached(node string, volumes ...corev1.UniqueVolumeName) {
+	w.t.Helper()
+	w.node(node, func(n *corev1.Node) bool {
+		return slices.EqualFunc(n.Status.VolumesAttached, volumes, func(a corev1.AttachedVolume, v corev1.UniqueVolumeName) bool { return a.Name == v })
+	})
+}
+
 func (w *world) volume(name string, done func(*corev1.PersistentVolume) bool) *corev1.PersistentVolume {
 	w.t.Helper()
 	c := w.client.CoreV1().PersistentVolumes()
@@ -194,6 +206,12 @@ func (w *world) addClass(name string, mode storagev1.VolumeBindingMode) {
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: driver, VolumeBindingMode: &mode,
 		ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimDelete),
 	}, metav1.CreateOptions{})
+	w.check(err)
+}
+
+func (w *world) addVolume(v *corev1.PersistentVolume) {
+	w.t.Helper()
+	_, err := w.client.CoreV1().PersistentVolumes().Create(w.ctx, v, metav1.CreateOptions{})
 	w.check(err)
 }
 

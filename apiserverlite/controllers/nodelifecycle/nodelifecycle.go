@@ -35,8 +35,8 @@ const Name = "nodelifecycle"
 
 const (
 	gracePeriod = 40 * time.Second
-	// secondChance is what a kubelet gets when the lab's clock was advanced past the
-	// grace period: its own timers have fired only now.
+	// secondChance is the real time that a kubelet gets when the lab's clock was advanced
+	// past the grace period, however far: its own timers have fired only now.
 	secondChance = time.Second
 )
 
@@ -61,6 +61,8 @@ type life struct {
 	sign string    // the lease's renewal or the status' heartbeat; changes are signs of life
 	seen time.Time // by the lab's clock
 	real time.Time // by the machine's
+	// chance is when, by the machine's clock, the silence was found to be an advance of the lab's.
+	chance time.Time
 }
 
 // New registers the controller's handlers.
@@ -123,7 +125,8 @@ func (c *Controller) sign(key, sign string) bool {
 	return true
 }
 
-// silent is for how long the node has given no sign, and whether only the lab's clock says so.
+// silent is for how long the node has given no sign, and whether only the lab's clock
+// says so and the node is to have its second chance.
 func (c *Controller) silent(node string) (since time.Duration, jumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +140,13 @@ func (c *Controller) silent(node string) (since time.Duration, jumped bool) {
 		return 0, false
 	}
 	since = c.env.Clock().Since(last.seen)
-	return since, since-time.Since(last.real) > gracePeriod/2
+	if since < gracePeriod || since-time.Since(last.real) <= gracePeriod/2 {
+		return since, false
+	}
+	if last.chance.IsZero() {
+		last.chance = time.Now()
+	}
+	return since, time.Since(last.chance) < secondChance
 }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -148,16 +157,15 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	since, jumped := c.silent(name)
-	grace := gracePeriod
-	if jumped {
-		grace += secondChance
-	}
-	if since >= grace {
+	switch {
+	case jumped:
+		c.queue.AddAfter(name, secondChance)
+	case since >= gracePeriod:
 		if node, err = c.giveUp(ctx, node); err != nil {
 			return err
 		}
-	} else {
-		c.queue.AddAfter(name, grace-since)
+	default:
+		c.queue.AddAfter(name, gracePeriod-since)
 	}
 	return c.taint(ctx, node)
 }
