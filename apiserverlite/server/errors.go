@@ -26,7 +26,7 @@ func status(err error) *metav1.Status {
 		st = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status()
 	case errors.Is(err, storage.ErrUnavailable):
 		st = apierrors.NewServiceUnavailable(err.Error()).Status()
-	case errors.Is(err, storage.ErrClosed):
+	case errors.Is(err, storage.ErrClosed), errors.Is(err, context.Canceled):
 		st = apierrors.NewServiceUnavailable("the server is shutting down").Status()
 	default:
 		// Upstream answers unknown errors with their text and no reason; kubectl prints it.

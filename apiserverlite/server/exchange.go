@@ -46,6 +46,13 @@ func (x *exchange) body() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, tooLarge(maxBody)
 	}
+	if n := x.r.ContentLength; n >= 0 {
+		b := make([]byte, n)
+		if _, err := io.ReadFull(x.r.Body, b); err != nil {
+			return nil, badRequest("read the request's body: %v", err)
+		}
+		return b, nil
+	}
 	b, err := io.ReadAll(io.LimitReader(x.r.Body, maxBody+1))
 	if err != nil {
 		return nil, badRequest("read the request's body: %v", err)
@@ -137,7 +144,9 @@ func (x *exchange) run() (reply, error) {
 	if err := x.resolve(); err != nil {
 		return reply{}, err
 	}
-	ctx := x.r.Context()
+	ctx, cancel := context.WithCancel(x.r.Context())
+	defer cancel()
+	defer context.AfterFunc(x.s.life, cancel)() // what waits in the lab must not hold up Close
 	if x.in.verb != "watch" {
 		limit := requestLimit
 		if x.in.verb != "get" && x.in.verb != "list" {
@@ -173,8 +182,11 @@ func (x *exchange) resolve() error {
 		return pathNotFound()
 	}
 	x.res = res
-	if res.Namespaced && x.in.namespace == "" && (x.in.name != "" || x.in.verb == "create") || !res.Namespaced && x.in.namespace != "" {
+	if res.Namespaced && x.in.namespace == "" && x.in.name != "" || !res.Namespaced && x.in.namespace != "" {
 		return pathNotFound()
+	}
+	if res.Namespaced && x.in.namespace == "" && x.in.verb != "list" && x.in.verb != "watch" {
+		return methodNotAllowed(res.GR(), x.in.verb)
 	}
 	if x.in.subresource != "" {
 		if x.sub, ok = res.Subresources[x.in.subresource]; !ok {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -41,12 +42,10 @@ func (s *Server) healthChecks() []healthCheck {
 		{"ping", func() error { return nil }},
 		{"storage", s.store.Healthy},
 		{"shutdown", func() error {
-			select {
-			case <-s.stop:
-				return fmt.Errorf("the server is shutting down")
-			default:
-				return nil
+			if s.life.Err() != nil {
+				return errors.New("the server is shutting down")
 			}
+			return nil
 		}},
 	}
 }

@@ -144,6 +144,7 @@ func (r *restartable) down() {
 }
 
 func TestInformersAcrossRestart(t *testing.T) {
+	t.Parallel()
 	r := &restartable{t: t, path: tempDB(t), reg: newTestRegistry()}
 	r.up()
 	defer func() { r.down() }()
@@ -198,7 +199,7 @@ func TestInformersAcrossRestart(t *testing.T) {
 			want["default/"+name] = n
 		}
 	}
-	for round := range 4 {
+	for round := range 3 {
 		if round > 0 {
 			r.down()
 			r.up()

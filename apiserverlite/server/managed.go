@@ -77,7 +77,6 @@ func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
 
 // track records who set which field. Writers of our own leave the record as it is.
 func (w *writing) track(old, obj runtime.Object) (runtime.Object, error) {
-	old.GetObjectKind()
 	if w.untracked {
 		return obj, keepManaged(obj, old)
 	}
@@ -110,10 +109,10 @@ func keepManaged(obj, old runtime.Object) error {
 	return nil
 }
 
-// keepTimes takes back new timestamps in managedFields when nothing else of them has changed, so
-// that a write without effect stays one.
-func keepTimes(m, old metav1.Object) {
-	a, b := m.GetManagedFields(), old.GetManagedFields()
+// keepTimes takes back new timestamps in managedFields when nothing else has changed, so that a write
+// without effect stays one.
+func keepTimes(obj, old runtime.Object, m, oldMeta metav1.Object) {
+	a, b := m.GetManagedFields(), oldMeta.GetManagedFields()
 	if len(a) != len(b) || len(a) == 0 {
 		return
 	}
@@ -125,4 +124,7 @@ func keepTimes(m, old metav1.Object) {
 		}
 	}
 	m.SetManagedFields(b)
+	if !equality.Semantic.DeepEqual(obj, old) {
+		m.SetManagedFields(a)
+	}
 }

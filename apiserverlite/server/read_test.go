@@ -83,6 +83,7 @@ func TestPagedList(t *testing.T) {
 }
 
 func TestRevisionsOutOfReach(t *testing.T) {
+	t.Parallel()
 	path := tempDB(t)
 	f := start(t, path, newTestRegistry())
 	f.configMaps(t, 4)
@@ -280,6 +281,7 @@ func TestFieldSelectors(t *testing.T) {
 }
 
 func TestWatchEndsInTime(t *testing.T) {
+	t.Parallel()
 	f := start(t, "", newTestRegistry())
 	begin := time.Now()
 	e := f.watch(t, nsPath+"/configmaps?watch=true&timeoutSeconds=1&resourceVersion="+f.store.Revision().String(), "")

@@ -85,14 +85,14 @@ type Server struct {
 	tokens    *tokens
 	handler   http.Handler
 
-	stop     chan struct{} // closed by Close: ends every stream
-	stopOnce sync.Once
-	streams  sync.WaitGroup
-	closing  sync.RWMutex // held for reading while a stream registers
+	life    context.Context // ends with Close: so does every stream, and every request that waits
+	end     context.CancelFunc
+	streams sync.WaitGroup
+	closing sync.RWMutex // held for reading while a stream registers
 }
 
 // New wires a server and creates the objects that every cluster has, as far as they are missing.
-func New(cfg Config) (*Server, error) {
+func New(cfg Config) (_ *Server, err error) {
 	if cfg.Store == nil || cfg.Registry == nil || cfg.Lab == nil {
 		return nil, errors.New("new API server: store, registry and lab are needed")
 	}
@@ -100,7 +100,8 @@ func New(cfg Config) (*Server, error) {
 		cfg.Scheme = scheme.Scheme
 	}
 	s := &Server{cfg: cfg, store: cfg.Store, codecs: newCodecs(cfg.Scheme), clock: cfg.Lab.Clock, wall: clock.RealClock{}, log: cfg.Log,
-		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}, groups: map[string]bool{}, stop: make(chan struct{})}
+		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}, groups: map[string]bool{}}
+	s.life, s.end = context.WithCancel(context.Background())
 	for _, r := range cfg.Registry.Resources() {
 		if err := s.add(r); err != nil {
 			return nil, fmt.Errorf("new API server: resource %s: %w", r.GVR, err)
@@ -110,7 +111,11 @@ func New(cfg Config) (*Server, error) {
 	if s.admission = cfg.Registry.Admission(); s.admission == nil {
 		s.admission = noAdmission{}
 	}
-	var err error
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
 	if s.tracker, err = newTracker(s, cfg.Registry); err != nil {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}
@@ -132,11 +137,9 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Close ends every watch and waits until their handlers have returned. The store stays open.
 func (s *Server) Close() {
-	s.stopOnce.Do(func() {
-		s.closing.Lock()
-		close(s.stop)
-		s.closing.Unlock()
-	})
+	s.closing.Lock()
+	s.end()
+	s.closing.Unlock()
 	s.streams.Wait()
 }
 
@@ -174,13 +177,11 @@ func (noAdmission) Validate(context.Context, registry.Attributes) error { return
 func (s *Server) stream() bool {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
-	select {
-	case <-s.stop:
+	if s.life.Err() != nil {
 		return false
-	default:
-		s.streams.Add(1)
-		return true
 	}
+	s.streams.Add(1)
+	return true
 }
 
 // Time limits of requests that are not watches.

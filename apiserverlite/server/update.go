@@ -106,7 +106,11 @@ func (w *writing) change(ctx context.Context, c change) (result, error) {
 			if !c.createMissing {
 				return result{}, notFound(w.res.GR(), w.name)
 			}
-			return w.changeNothing(ctx, c)
+			r, err := w.changeNothing(ctx, c)
+			if apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+				continue // somebody was faster: change what they made
+			}
+			return r, err
 		}
 		r, err := w.changeEntry(ctx, c, e)
 		var conflict *storage.ConflictError
@@ -185,7 +189,7 @@ func (w *writing) changeEntry(ctx context.Context, c change, e *storage.Entry) (
 	if err := w.prepareUpdate(ctx, obj, old, m, oldMeta); err != nil {
 		return result{}, err
 	}
-	keepTimes(m, oldMeta)
+	keepTimes(obj, old, m, oldMeta)
 	if err := w.s.admission.Validate(ctx, w.attributes(opUpdate, obj, old)); err != nil {
 		return result{}, err
 	}

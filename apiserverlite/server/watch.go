@@ -175,7 +175,7 @@ func (w *watching) follow(out *frames) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.x.s.stop:
+		case <-w.x.s.life.Done():
 			return
 		case <-end.C():
 			if ended {
