@@ -2,8 +2,6 @@ package controllers_test
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,10 +14,9 @@ import (
 // had been. Every point is on the way of some story.
 func TestKill(t *testing.T) {
 	reached := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(stories)) {
-		tell := stories[name]
+	for _, s := range stories {
 		var points []lab.Point
-		t.Run(name, func(t *testing.T) {
+		t.Run(s.name, func(t *testing.T) {
 			w := newWorld(t)
 			handles := map[lab.Point]*lab.Handle{}
 			for _, p := range controllers.Points() {
@@ -28,7 +25,7 @@ func TestKill(t *testing.T) {
 				handles[p] = h
 			}
 			w.start(w.provisioner, w.attacher)
-			tell(w)
+			s.tell(w)
 			for p, h := range handles {
 				if h.Fired() > 0 && !reached[p.String()] {
 					points = append(points, p)
@@ -37,7 +34,7 @@ func TestKill(t *testing.T) {
 		})
 		for _, p := range points {
 			reached[p.String()] = true
-			t.Run(name+"/"+p.String(), func(t *testing.T) { killAt(t, p, tell) })
+			t.Run(s.name+"/"+p.String(), func(t *testing.T) { killAt(t, p, s.tell) })
 		}
 	}
 	for _, p := range controllers.Points() {
