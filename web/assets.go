@@ -87,7 +87,7 @@ func (a *assets) serve(w http.ResponseWriter, name string) {
 		return
 	}
 	// Types by our own table first: a machine's mime files may say something else of .js.
-	ctype := types[path.Ext(name)]
+	ctype := contentTypes[path.Ext(name)]
 	if ctype == "" {
 		ctype = mime.TypeByExtension(path.Ext(name))
 	}
@@ -99,6 +99,6 @@ func (a *assets) serve(w http.ResponseWriter, name string) {
 	w.Write(data)
 }
 
-var types = map[string]string{
+var contentTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8",
 }

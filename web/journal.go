@@ -82,7 +82,7 @@ func (j *journal) span(s lab.Span, claim stages.Ref, known bool) {
 	if s.End.IsZero() || s.Volume == "" {
 		return
 	}
-	failed := s.Error != "" || (s.Code != "" && s.Code != "OK")
+	failed := stages.CallFailed(s.Code, s.Error)
 	if !failed && !worthNoting(s.Op) {
 		return
 	}

@@ -19,7 +19,10 @@
 // failures that were seen, and is left out where the caller is not known.
 package stages
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Name names a step. The order below is the order of a life.
 type Name string
@@ -114,10 +117,20 @@ type Try struct {
 }
 
 func (t Try) running() bool { return t.End.IsZero() }
-func (t Try) failed() bool {
-	return !t.running() && (t.Error != "" || (t.Code != "" && t.Code != "OK"))
+func (t Try) failed() bool  { return !t.running() && CallFailed(t.Code, t.Error) }
+func (t Try) ok() bool      { return !t.running() && !t.failed() }
+
+// CallFailed tells whether a span's outcome is a failure. Codes are their transport's
+// own: gRPC names, of which only OK is a success, and HTTP statuses.
+func CallFailed(code, problem string) bool {
+	if problem != "" {
+		return true
+	}
+	if status, err := strconv.Atoi(code); err == nil {
+		return status >= 400
+	}
+	return code != "" && code != "OK"
 }
-func (t Try) ok() bool { return !t.running() && !t.failed() }
 
 // Step is one step of a life.
 type Step struct {

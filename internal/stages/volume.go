@@ -218,6 +218,10 @@ func (v *volume) lastOn(node string, ops ...string) string {
 			tries, _ = v.tries(op)
 		} else {
 			tries, _ = v.tries(op, node)
+			if strings.Contains(op, "Un") { // without a node, it means all of them
+				all, _ := v.tries(op, "")
+				tries = append(tries, all...)
+			}
 		}
 		for _, try := range tries {
 			if try.ok() && !try.End.Before(at) {

@@ -94,7 +94,7 @@ export function drawing(step, now) {
     for (const t of tries) {
       const start = at(t.start), end = t.end ? at(t.end) : now;
       if (start > before) waits.push({ start: before, end: start });
-      bars.push({ start, end, state: !t.end ? "active" : t.error || (t.code && t.code !== "OK") ? "failed" : "done" });
+      bars.push({ start, end, state: !t.end ? "active" : t.error || (t.code && t.code !== "OK" && !/^[23]\d\d$/.test(t.code)) ? "failed" : "done" });
       before = end;
     }
     if (step.nextTry && at(step.nextTry) > before) waits.push({ start: before, end: Math.min(at(step.nextTry), Math.max(now, before)) });

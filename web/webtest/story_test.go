@@ -41,6 +41,9 @@ type story struct {
 
 const driver = "csi.drydock.dev"
 
+// nodeIDs are the driver's own names of the nodes.
+var nodeIDs = map[string]string{"n1": "4711", "n2": "4712", "n3": "4713"}
+
 func newStory(t *testing.T) *story {
 	t.Helper()
 	s := &story{t: t, api: fake.NewClientset(), lab: lab.New(lab.Options{}), claims: map[string]*corev1.PersistentVolumeClaim{}, pods: map[string]*corev1.Pod{}}
@@ -94,11 +97,11 @@ func (s *story) nodes(names ...string) {
 	_, err := s.api.StorageV1().StorageClasses().Create(s.ctx, class, metav1.CreateOptions{})
 	s.must(err)
 	limit := int32(7)
-	for i, n := range names {
+	for _, n := range names {
 		node := &corev1.Node{ObjectMeta: s.meta("", n), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 		_, err := s.api.CoreV1().Nodes().Create(s.ctx, node, metav1.CreateOptions{})
 		s.must(err)
-		csi := &storagev1.CSINode{ObjectMeta: s.meta("", n), Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driver, NodeID: fmt.Sprint(4711 + i), Allocatable: &storagev1.VolumeNodeResources{Count: &limit}}}}}
+		csi := &storagev1.CSINode{ObjectMeta: s.meta("", n), Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driver, NodeID: nodeIDs[n], Allocatable: &storagev1.VolumeNodeResources{Count: &limit}}}}}
 		_, err = s.api.StorageV1().CSINodes().Create(s.ctx, csi, metav1.CreateOptions{})
 		s.must(err)
 	}
@@ -200,13 +203,12 @@ func (s *story) attach(claim, node, problem string) {
 	va := &storagev1.VolumeAttachment{ObjectMeta: s.meta("", "csi-"+claim+node), Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
 	_, err := s.api.StorageV1().VolumeAttachments().Create(s.ctx, va, metav1.CreateOptions{})
 	s.must(err)
-	id := map[string]string{"n1": "4711", "n2": "4712", "n3": "4713"}[node]
 	code := "OK"
 	if problem != "" {
 		code = "ResourceExhausted"
 		va.Status.AttachError = &storagev1.VolumeError{Message: problem}
 	}
-	s.call("ControllerPublishVolume", "attacher", id, s.handle(claim), 21*time.Millisecond, code, problem)
+	s.call("ControllerPublishVolume", "attacher", nodeIDs[node], s.handle(claim), 21*time.Millisecond, code, problem)
 	va.Status.Attached = problem == ""
 	_, err = s.api.StorageV1().VolumeAttachments().UpdateStatus(s.ctx, va, metav1.UpdateOptions{})
 	s.must(err)
@@ -240,7 +242,7 @@ func (s *story) down(claim, pod, node string) {
 	s.call("NodeUnpublishVolume", "kubelet", node, s.pv(claim), time.Millisecond, "OK", "")
 	s.must(s.api.CoreV1().Pods("default").Delete(s.ctx, pod, metav1.DeleteOptions{}))
 	s.call("NodeUnstageVolume", "kubelet", node, s.pv(claim), 7*time.Millisecond, "OK", "")
-	s.call("ControllerUnpublishVolume", "attacher", "", s.handle(claim), 9*time.Millisecond, "OK", "")
+	s.call("ControllerUnpublishVolume", "attacher", nodeIDs[node], s.handle(claim), 9*time.Millisecond, "OK", "")
 	s.must(s.api.StorageV1().VolumeAttachments().Delete(s.ctx, "csi-"+claim+node, metav1.DeleteOptions{}))
 }
 

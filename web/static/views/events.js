@@ -48,9 +48,9 @@ function row(e) {
   if (e.kind === "gap") return h("li", { class: "gap" }, e.what);
   const facts = [e.kind === "call" ? e.by : "", e.node, e.kind === "call" && e.ms !== undefined ? duration(e.ms) : "", e.fault ? `on purpose: ${e.fault}` : "", (e.count ?? 1) > 1 ? count(e.count ?? 1, "time") : ""].filter(Boolean).join(" · ");
   return h("li", { dataset: { level: e.level } },
-    h("time", { datetime: e.at }, clock(Date.parse(e.at))),
+    h("time", { datetime: e.at }, e.at.includes(".") ? clock(Date.parse(e.at)) : clock(Date.parse(e.at)).slice(0, 8)),
     mark(e.level === "warn" ? "failed" : e.kind === "call" ? "done" : "event"),
-    h("div", { class: "what" }, h("span", { class: "sr" }, e.level === "warn" ? "problem: " : ""), h("strong", null, e.what), e.code && e.code !== "OK" ? h("code", { class: "code" }, e.code) : null,
+    h("div", { class: "what" }, h("span", { class: "sr" }, e.level === "warn" ? "problem: " : ""), h("strong", null, e.what), e.level === "warn" && e.code ? h("code", { class: "code" }, e.code) : null,
       h("span", { class: "about" }, e.claim && e.kind === "call" ? e.claim : e.about ?? ""), facts ? h("span", { class: "muted" }, facts) : null,
       e.text ? h("p", { class: "text" }, errorText(e.text, e.code)) : null));
 }
