@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"reflect"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,3 +88,5 @@ func (m memory) List(gr schema.GroupResource, namespace string) []runtime.Object
 	}
 	return out
 }
+
+func reflectSame(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
