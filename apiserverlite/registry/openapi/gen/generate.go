@@ -5,9 +5,11 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -98,7 +100,7 @@ func definitions(gvs map[schema.GroupVersion]bool) (object, error) {
 		return nil, err
 	}
 	all := object{}
-	for gv := range gvs {
+	for _, gv := range slices.SortedFunc(maps.Keys(gvs), func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) }) {
 		file := "api__" + gv.Version
 		if gv.Group != "" {
 			file = "apis__" + gv.Group + "__" + gv.Version
@@ -116,7 +118,9 @@ func definitions(gvs map[schema.GroupVersion]bool) (object, error) {
 			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
 		for name, d := range doc.Components.Schemas {
-			all[name] = strip(d)
+			if _, there := all[name]; !there { // common models differ in which kinds they name
+				all[name] = strip(d)
+			}
 		}
 	}
 	return all, nil
