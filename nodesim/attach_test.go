@@ -80,9 +80,7 @@ func (w *world) attachAndDetach(ctx context.Context) {
 		if want[handle] == "" && !slices.Contains(node.Status.VolumesInUse, a.Name) {
 			changed = true
 			w.client.StorageV1().VolumeAttachments().Delete(ctx, attachmentName(handle), metav1.DeleteOptions{})
-			w.mu.Lock()
-			w.detached = append(w.detached, handle)
-			w.mu.Unlock()
+			w.guest.note("Detach " + handle)
 			continue
 		}
 		delete(want, handle)

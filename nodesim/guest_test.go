@@ -118,6 +118,14 @@ func (g *guest) call(method, volume string, work func() error) error {
 	return nil
 }
 
+// note adds to the record what somebody else did.
+func (g *guest) note(call string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls = append(g.calls, call)
+	g.ring()
+}
+
 // set replaces what the driver is told to do: errors before and after the work.
 func (g *guest) set(before, after func(call string) error) {
 	g.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -88,7 +87,7 @@ func (l *life) removeOrphans(ctx context.Context, said map[types.UID]string) (le
 // is mounted below the pod's directory.
 func (l *life) removePodDir(uid types.UID) error {
 	root := l.layout.Pod(uid)
-	if err := l.noMountBelow(root); err != nil {
+	if err := l.host.NoMountBelow(root); err != nil {
 		return err
 	}
 	for _, dir := range []string{l.layout.PodVolumes(uid), l.layout.PodDevices(uid)} {
@@ -101,25 +100,12 @@ func (l *life) removePodDir(uid types.UID) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := l.removeTree(filepath.Join(root, e.Name()), root); err != nil {
+		if err := l.host.RemoveTree(filepath.Join(root, e.Name())); err != nil {
 			return err
 		}
+		l.point(pointPodDirRemove)
 	}
 	return l.rmdir(root)
-}
-
-// noMountBelow fails if the mount table shows a mount at or below root.
-func (l *life) noMountBelow(root string) error {
-	mounts, err := l.c.Mounter.List()
-	if err != nil {
-		return fmt.Errorf("list mounts: %w", err)
-	}
-	for _, m := range mounts {
-		if m.Path == root || strings.HasPrefix(m.Path, root+string(filepath.Separator)) {
-			return fmt.Errorf("%s is still mounted", m.Path)
-		}
-	}
-	return nil
 }
 
 // removeEmpty removes directories bottom up; a file anywhere makes it fail.
@@ -150,35 +136,7 @@ func (l *life) rmdir(dir string) error {
 	return nil
 }
 
-// removeTree removes files and directories that lie on root's filesystem. It follows no link.
-func (l *life) removeTree(path, root string) error {
-	same, err := sameFilesystem(path, root)
-	if err != nil {
-		return err
-	}
-	if !same {
-		return fmt.Errorf("%s is on another filesystem", path)
-	}
-	fi, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	if !fi.IsDir() {
-		return os.Remove(path)
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := l.removeTree(filepath.Join(path, e.Name()), root); err != nil {
-			return err
-		}
-	}
-	return l.rmdir(path)
-}
-
 // nothingMounted fails if something is mounted in the pod's directories.
 func (w *worker) nothingMounted() error {
-	return w.noMountBelow(w.layout.Pod(w.uid))
+	return w.host.NoMountBelow(w.layout.Pod(w.uid))
 }

@@ -28,6 +28,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			w.addVolume("c", "vol-1", asBlock)
 			return blockPod("p", "c")
 		},
+		"local": localPod,
 		"inline": func(w *world) *v1.Pod {
 			w.addDriver(func(d *storagev1.CSIDriver) {
 				d.Spec.VolumeLifecycleModes = append(d.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral)
@@ -172,4 +173,33 @@ func (w *world) addDriver(change func(*storagev1.CSIDriver)) {
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}}}
 	change(d)
 	w.must(w.client.StorageV1().CSIDrivers().Create(w.ctx, d, metav1.CreateOptions{}))
+}
+
+// localPod uses every kind of volume that needs no driver.
+func localPod(w *world) *v1.Pod {
+	w.t.Helper()
+	w.must(w.client.CoreV1().ConfigMaps(namespace).Create(w.ctx, &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cm"}, Data: map[string]string{"a": "1", "b": "2"}}, metav1.CreateOptions{}))
+	w.must(w.client.CoreV1().Secrets(namespace).Create(w.ctx, &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "sec"}, Data: map[string][]byte{"key": []byte("s3")}}, metav1.CreateOptions{}))
+	p := pod("p")
+	fields := []v1.DownwardAPIVolumeFile{{Path: "meta/name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}
+	kind := v1.HostPathDirectoryOrCreate
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "mem", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+		{Name: "cfg", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
+		{Name: "sec", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "sec"}}},
+		{Name: "dwn", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: fields}}},
+		{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data", Type: &kind}}},
+		{Name: "kube-api-access-x", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "a", Path: "ca.crt"}}}},
+			{DownwardAPI: &v1.DownwardAPIProjection{Items: fields}},
+		}}}},
+	}
+	for _, v := range p.Spec.Volumes {
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+	}
+	return p
 }

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -34,7 +35,10 @@ import (
 	"drydock.dev/drydock/nodesim/pluginmanager"
 	"drydock.dev/drydock/nodesim/volumemanager"
 	"drydock.dev/drydock/nodesim/volumeplugin"
+	"drydock.dev/drydock/nodesim/volumeplugin/content"
 	"drydock.dev/drydock/nodesim/volumeplugin/csi"
+	"drydock.dev/drydock/nodesim/volumeplugin/emptydir"
+	"drydock.dev/drydock/nodesim/volumeplugin/hostpath"
 )
 
 // Config of a Node.
@@ -173,7 +177,7 @@ func PodVolumePath(root string, pod *v1.Pod, volume, inner string) (string, erro
 		case v.CSI != nil:
 			return filepath.Join(l.PodVolume(pod.UID, csi.PluginName, volume), "mount"), nil
 		case v.HostPath != nil:
-			return v.HostPath.Path, nil
+			return hostpath.Resolve(root, v.HostPath.Path), nil
 		}
 		if p := pluginOf(&v); p != "" {
 			return l.PodVolume(pod.UID, p, volume), nil
@@ -214,7 +218,7 @@ func usesBlock(pod *v1.Pod, volume string) bool {
 
 // Expected is what a healthy node has on disk and mounted, by what the kubelet knows.
 type Expected struct {
-	// Mounts are the paths at which something is mounted, or may be.
+	// Mounts are the paths at which a driver has mounted something, or may have.
 	Mounts []string
 	// Pods are the pods whose directories may be there.
 	Pods []types.UID
@@ -230,6 +234,9 @@ func (n *Node) Expected() Expected {
 		return e
 	}
 	for _, v := range l.volumes.State() {
+		if v.Plugin != csi.PluginName {
+			continue
+		}
 		if v.MountPath != "" && v.Device != volumemanager.DeviceNotMounted {
 			e.Mounts = append(e.Mounts, v.MountPath)
 		}
@@ -245,5 +252,15 @@ func (n *Node) Expected() Expected {
 
 // Points lists the places where a kubelet can be killed.
 func Points() []lab.Point {
-	return append(append(append(points(), volumemanager.Points()...), csi.Points()...), pluginmanager.Points()...)
+	return slices.Concat(points(), volumemanager.Points(), csi.Points(), emptydir.Points(), content.Points(), pluginmanager.Points())
+}
+
+// changed closes at the next change of the volumes' state.
+func (n *Node) changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life == nil {
+		return nil
+	}
+	return n.life.volumes.Changed()
 }

@@ -1,6 +1,7 @@
 package nodesim
 
 import (
+	"flag"
 	"slices"
 	"testing"
 
@@ -9,7 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait for pauses most of the time, so more of them run at once than there are cores.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestOneVolumeLife(t *testing.T) {
 	w := newWorld(t)
@@ -47,7 +55,7 @@ func TestOneVolumeLife(t *testing.T) {
 	w.deletePod("p")
 	w.waitGone("p")
 	w.checkClean()
-	want := []string{"Stage vol-00a1", "Publish vol-00a1", "Unpublish vol-00a1", "Unstage vol-00a1"}
+	want := []string{"Stage vol-00a1", "Publish vol-00a1", "Unpublish vol-00a1", "Unstage vol-00a1", "Detach vol-00a1"}
 	if got := w.guest.log(); !slices.Equal(got, want) {
 		t.Errorf("calls %v, want %v", got, want)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	authv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,10 +47,9 @@ type world struct {
 	guest   *guest
 	log     zerolog.Logger
 
-	mu       sync.Mutex
-	watches  map[string]int // guarded by mu: by resource
-	changed  chan struct{}  // guarded by mu
-	detached []string       // guarded by mu
+	mu      sync.Mutex
+	watches map[string]int // guarded by mu: by resource
+	changed chan struct{}  // guarded by mu
 
 	node *Node
 	comp *lab.Component
@@ -103,7 +103,8 @@ func (w *world) serveTokens() {
 		if a.GetSubresource() != "token" {
 			return false, nil, nil
 		}
-		r := a.(ktesting.CreateAction).GetObject().DeepCopyObject()
+		r := a.(ktesting.CreateAction).GetObject().DeepCopyObject().(*authv1.TokenRequest)
+		r.Status.Token = "token-for-" + r.Spec.BoundObjectRef.Name
 		return true, r, nil
 	})
 }
@@ -392,3 +393,14 @@ func uniqueName(handle string) v1.UniqueVolumeName {
 }
 
 func attachmentName(handle string) string { return csi.AttachmentName(handle, driverName, nodeName) }
+
+// path is where a pod finds one of its own volumes.
+func (w *world) path(p *v1.Pod, volume string) string {
+	w.t.Helper()
+	path, err := w.node.PodVolumePath(p, volume, "pv-"+strings.TrimPrefix(volume, "vol-"))
+	w.must(path, err)
+	return path
+}
+
+// advance moves the lab's clock.
+func advance(w *world, d time.Duration) { w.lab.Clock.(*lab.Clock).Advance(d) }

@@ -89,9 +89,8 @@ func (m *mounter) SetUp(ctx context.Context, a volumeplugin.SetUpArgs) error {
 		return err
 	}
 	if !r.group && m.kubeletOwns(r, a) {
-		if err := applyGroup(life, h, ownership{
-			root: target, group: *a.FSGroup, policy: a.FSGroupChangePolicy, volume: m.spec.Name(), warn: a.Warn,
-		}); err != nil {
+		own := volumeplugin.Ownership{Root: target, Group: *a.FSGroup, Policy: a.FSGroupChangePolicy, Volume: m.spec.Name(), Warn: a.Warn}
+		if err := own.Apply(life, h); err != nil {
 			// It is mounted, and must be taken down when the pod goes.
 			return volumeplugin.AsUncertain(fmt.Errorf("applyFSGroup failed for vol %s: %w", m.handle, err))
 		}

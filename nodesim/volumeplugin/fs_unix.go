@@ -1,6 +1,6 @@
 //go:build unix
 
-package nodesim
+package volumeplugin
 
 import (
 	"os"

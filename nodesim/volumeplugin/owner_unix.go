@@ -1,6 +1,6 @@
 //go:build unix
 
-package csi
+package volumeplugin
 
 import (
 	"io/fs"

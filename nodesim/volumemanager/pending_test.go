@@ -1,0 +1,105 @@
+package volumemanager
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+)
+
+func TestBackOff(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	p := newPending(clock, func() {})
+	k := key{"v", "p"}
+	for _, pause := range []time.Duration{
+		500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second,
+		64 * time.Second, 122 * time.Second, 122 * time.Second,
+	} {
+		if err := p.start(k, "", "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.start(k, "", "a"); !errors.Is(err, errRunning) {
+			t.Fatalf("a second start: %v", err)
+		}
+		clock.SetTime(clock.Now().Add(time.Minute)) // the pause counts from the end of the run
+		p.end(k, errors.New("x"))
+		if got := p.due(); got != pause+time.Millisecond {
+			t.Fatalf("due in %s, want %s", got, pause)
+		}
+		clock.SetTime(clock.Now().Add(pause))
+		if err := p.start(k, "", "a"); !errors.Is(err, errPaused) {
+			t.Fatalf("start within %s: %v", pause, err)
+		}
+		clock.SetTime(clock.Now().Add(time.Millisecond))
+	}
+	if err := p.start(k, "", "a"); err != nil {
+		t.Fatal(err)
+	}
+	p.end(k, errors.New("x"))
+	if err := p.start(k, "", "b"); err != nil {
+		t.Errorf("another operation has no pause: %v", err)
+	}
+	p.end(k, errors.New("x"))
+	if got := p.due(); got != firstPause+time.Millisecond {
+		t.Errorf("the pause began at %s, want a fresh one", got)
+	}
+	p.end(k, nil)
+}
+
+// TestOneOperationForAKey runs random operations and holds them against the plain rule.
+func TestOneOperationForAKey(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+		p := newPending(clock, func() {})
+		running := map[key]bool{}
+		keys := rapid.Custom(func(rt *rapid.T) key {
+			return key{UniqueName(rapid.SampledFrom([]string{"v", "w"}).Draw(rt, "volume")), types.UID(rapid.SampledFrom([]string{"", "p", "q"}).Draw(rt, "pod"))}
+		})
+		rt.Repeat(map[string]func(*rapid.T){
+			"start": func(rt *rapid.T) {
+				k := keys.Draw(rt, "key")
+				conflict := false
+				for r := range running {
+					conflict = conflict || r.matches(k)
+				}
+				if p.running(k) != conflict {
+					rt.Fatalf("running(%v) is %v, want %v", k, p.running(k), conflict)
+				}
+				err := p.start(k, k.pod, fmt.Sprint(rapid.IntRange(0, 1).Draw(rt, "name")))
+				if conflict != errors.Is(err, errRunning) {
+					rt.Fatalf("start %v beside %v: %v", k, running, err)
+				}
+				if err == nil {
+					running[k] = true
+				}
+			},
+			"end": func(rt *rapid.T) {
+				for k := range running {
+					delete(running, k)
+					if rapid.Bool().Draw(rt, "ok") {
+						p.end(k, nil)
+					} else {
+						p.end(k, errors.New("x"))
+					}
+					return
+				}
+			},
+			"time": func(rt *rapid.T) {
+				clock.SetTime(clock.Now().Add(time.Duration(rapid.IntRange(1, 200000).Draw(rt, "ms")) * time.Millisecond))
+			},
+			"": func(rt *rapid.T) {
+				for a := range running {
+					for b := range running {
+						if a != b && a.matches(b) {
+							rt.Fatalf("%v and %v run at once", a, b)
+						}
+					}
+				}
+			},
+		})
+	})
+}
