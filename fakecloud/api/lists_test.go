@@ -149,3 +149,20 @@ func TestWalkTenThousand(t *testing.T) {
 		t.Errorf("the last page costs %d ns, the first %d", last.NsPerOp(), first.NsPerOp())
 	}
 }
+
+// BenchmarkGetVolume answers GET of one volume, without the network.
+func BenchmarkGetVolume(b *testing.B) {
+	w := benchWorld(b)
+	v, err := w.cloud.CreateVolume(b.Context(), fakecloud.NewVolume{Name: "v", Region: "nyc3", SizeGiB: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		r := httptest.NewRequest("GET", "/v2/volumes/"+string(v.ID), nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		rec := httptest.NewRecorder()
+		if w.handler.ServeHTTP(rec, r); rec.Code != 200 {
+			b.Fatal(rec.Code)
+		}
+	}
+}

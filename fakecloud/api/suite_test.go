@@ -26,7 +26,7 @@ const token = "test-token"
 
 // world is a cloud behind a real port, with an unmodified godo in front of it.
 type world struct {
-	*testing.T
+	testing.TB
 	cloud   *fakecloud.Cloud
 	lab     *lab.Lab
 	devices blockdev.Backend
@@ -54,7 +54,7 @@ func newWorld(t *testing.T, kind string, cfg fakecloud.Config) *world {
 	return newWorldAt(t, kind, cfg, lab.New(lab.Options{}))
 }
 
-func newWorldAt(t *testing.T, kind string, cfg fakecloud.Config, l *lab.Lab) *world {
+func newWorldAt(t testing.TB, kind string, cfg fakecloud.Config, l *lab.Lab) *world {
 	t.Helper()
 	if kind == "loop" && os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -68,7 +68,7 @@ func newWorldAt(t *testing.T, kind string, cfg fakecloud.Config, l *lab.Lab) *wo
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o := blockdev.Options{Lab: l, Links: func(d string) string { return filepath.Join(dir, "nodes", d, "dev/disk/by-id") }}
-	w := &world{T: t, lab: l, dir: dir, log: make(chan api.Request, 10000)}
+	w := &world{TB: t, lab: l, dir: dir, log: make(chan api.Request, 10000)}
 	if kind == "loop" {
 		w.devices, err = blockdev.NewLoop(filepath.Join(dir, "cloud"), o)
 	} else {
@@ -184,4 +184,8 @@ func (w *world) refused(err error, status int, message string) {
 	if e.RequestID == "" {
 		w.Error("the error has no request id")
 	}
+}
+
+func benchWorld(b *testing.B) *world {
+	return newWorldAt(b, "sim", fakecloud.Config{}, lab.New(lab.Options{}))
 }

@@ -41,13 +41,11 @@ func (l *Loop) plugIn(ctx context.Context, v Volume, t Target) (*attachment, err
 }
 
 // attempts bounds the search for a free loop device while other processes take them.
-const attempts = 256
+const attempts = 1024
 
 // bind configures a loop device in one call and returns it held open, for reading
 // only: some kernels let nobody mount a device that is open for writing.
 func (l *Loop) bind(file *os.File, v Volume, t Target) (string, *os.File, error) {
-	l.free.Lock()
-	defer l.free.Unlock()
 	config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
 	if t.ReadOnly {
 		config.Info.Flags |= unix.LO_FLAGS_READ_ONLY
@@ -56,37 +54,70 @@ func (l *Loop) bind(file *os.File, v Volume, t Target) (string, *os.File, error)
 		config.Info.Flags |= unix.LO_FLAGS_DIRECT_IO // the kernel drops it where the file system cannot
 	}
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], filepath.Base(file.Name()))
+	from := 0
 	for range attempts {
-		n, err := unix.IoctlRetInt(int(l.control.Fd()), unix.LOOP_CTL_GET_FREE)
+		n, err := l.claim(from)
 		if err != nil {
 			return "", nil, fmt.Errorf("find a free loop device: %w", err)
 		}
 		path := "/dev/loop" + strconv.Itoa(n)
-		dev, err := openLoop(path, n)
-		if err != nil {
-			return "", nil, err
-		}
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
-		if errors.Is(err, unix.EINVAL) && config.Info.Flags&unix.LO_FLAGS_DIRECT_IO != 0 {
-			config.Info.Flags &^= unix.LO_FLAGS_DIRECT_IO
-			err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
-		}
-		if errors.Is(err, unix.EBUSY) {
-			dev.Close() // somebody else was faster
+		hold, err := configure(path, n, &config)
+		l.unclaim(n)
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENXIO) {
+			from = n + 1 // somebody else was faster, or is about to let go of it
 			continue
 		}
-		if err != nil {
-			dev.Close()
-			return "", nil, fmt.Errorf("configure %s: %w", path, err)
-		}
-		hold, err := os.OpenFile(path, os.O_RDONLY, 0)
-		dev.Close()
 		if err != nil {
 			return "", nil, err
 		}
 		return path, hold, nil
 	}
 	return "", nil, fmt.Errorf("find a free loop device: %w", unix.EBUSY)
+}
+
+// claim picks a loop device that is probably free and that no other call of this
+// backend tries just now, so that they can be configured side by side. The kernel
+// names only the first free one; those after it may exist, be busy or have to be made.
+func (l *Loop) claim(from int) (int, error) {
+	n, err := unix.IoctlRetInt(int(l.control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return 0, err
+	}
+	n = max(n, from)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.claimed[n] {
+		n++
+	}
+	if err := unix.IoctlSetInt(int(l.control.Fd()), unix.LOOP_CTL_ADD, n); err != nil && !errors.Is(err, unix.EEXIST) {
+		return 0, err
+	}
+	l.claimed[n] = true
+	return n, nil
+}
+
+func (l *Loop) unclaim(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.claimed, n)
+}
+
+func configure(path string, n int, config *unix.LoopConfig) (hold *os.File, err error) {
+	dev, err := openLoop(path, n)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	c := *config
+	err = unix.IoctlLoopConfigure(int(dev.Fd()), &c)
+	if errors.Is(err, unix.EINVAL) && c.Info.Flags&unix.LO_FLAGS_DIRECT_IO != 0 {
+		c.Info.Flags &^= unix.LO_FLAGS_DIRECT_IO
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configure %s: %w", path, err)
+	}
+	return os.OpenFile(path, os.O_RDONLY, 0)
 }
 
 const loopMajor = 7
@@ -122,10 +153,9 @@ func (l *Loop) drop(a *attachment) { a.hold.Close() }
 func release(hold *os.File) (gone bool, err error) {
 	fd := int(hold.Fd())
 	// What was written through a descriptor that is closed by now sits in the device's
-	// cache, because ours kept the device open. It would be lost.
-	if err := unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WAIT_AFTER); err != nil {
-		return false, fmt.Errorf("write back %s: %w", hold.Name(), err)
-	}
+	// cache, because ours kept the device open: it would be lost. If it cannot be
+	// written, the disk goes all the same; its writer was told by fsync or never asked.
+	_ = unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 	if err := unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
 		return false, fmt.Errorf("clear %s: %w", hold.Name(), err)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -20,8 +19,8 @@ const imageSuffix = ".img"
 // Loop shows sparse files as loop devices.
 type Loop struct {
 	*base
-	control *os.File   // /dev/loop-control
-	free    sync.Mutex // one search for a free device at a time
+	control *os.File     // /dev/loop-control
+	claimed map[int]bool // guarded by mu: loop devices that a call is about to configure
 }
 
 var (
@@ -41,7 +40,7 @@ func NewLoop(dir string, o Options) (*Loop, error) {
 		control.Close()
 		return nil, err
 	}
-	l := &Loop{base: b, control: control}
+	l := &Loop{base: b, control: control, claimed: map[int]bool{}}
 	if err := l.pullForeign(); err != nil {
 		control.Close()
 		return nil, fmt.Errorf("open block devices: %w", err)

@@ -243,6 +243,27 @@ func TestSnapshotOfMountedFilesystem(t *testing.T) {
 	}
 }
 
+func TestDirectIO(t *testing.T) {
+	for _, buffered := range []bool{false, true} {
+		r := newRig(t, "loop")
+		o := r.options()
+		o.Buffered = buffered
+		b, err := blockdev.NewLoop(filepath.Join(r.dir, "other"), o)
+		r.must(err)
+		r.must(b.Create(r.ctx, vol, blockdev.Image{Size: 16 * mib}))
+		device, err := b.Attach(r.ctx, vol, n1)
+		r.must(err)
+		dio, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop/dio"))
+		r.must(err)
+		if direct := strings.TrimSpace(string(dio)) == "1"; direct && buffered {
+			t.Error("a buffered device does direct I/O")
+		} else if !direct && !buffered {
+			t.Log("the file system of /tmp has no direct I/O for loop devices")
+		}
+		r.must(b.Close())
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	r := newRig(t, "loop")
 	created(r)
