@@ -86,7 +86,7 @@ func (l *Loop) claim(from int) (int, error) {
 	n = max(n, from)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.claimed[n] {
+	for l.claimed[n] || bound(n) {
 		n++
 	}
 	if err := unix.IoctlSetInt(int(l.control.Fd()), unix.LOOP_CTL_ADD, n); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -95,6 +95,10 @@ func (l *Loop) claim(from int) (int, error) {
 	l.claimed[n] = true
 	return n, nil
 }
+
+// bound tells whether a device is in use, without opening it: that would keep it
+// from going away just when its owner lets go.
+func bound(n int) bool { return exists(fmt.Sprintf("/sys/block/loop%d/loop", n)) }
 
 func (l *Loop) unclaim(n int) {
 	l.mu.Lock()
