@@ -159,4 +159,3 @@ func TestEventsOfBothGroupsSelectAlike(t *testing.T) {
 		t.Errorf("%+v", newer)
 	}
 }
-

@@ -4,6 +4,12 @@
 //
 // The registry is pure: no storage, no HTTP, no clock of its own. The server calls
 // it in the order of upstream's generic store.
+//
+// Built-in kinds are defaulted, validated and printed by upstream's own code, on its internal
+// types; what upstream's registry layer adds to that is written here. Feature gates have upstream's
+// defaults. Snapshot kinds are served as custom resources are, without definitions. Two families are
+// kept and shown but have no effect of their own: RBAC objects refuse nobody, and the status of a
+// PodDisruptionBudget is only what somebody writes there.
 package registry
 
 import (

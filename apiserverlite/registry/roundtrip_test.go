@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -51,7 +52,12 @@ func TestStrategiesRoundTrip(t *testing.T) {
 					t.Errorf("an update with nothing new changes the object:\n%s", d)
 				}
 			}
+			before, beforeAgain := obj.DeepCopyObject(), again.DeepCopyObject()
 			r.Strategy.ValidateUpdate(ctx, again, obj)
+			r.Strategy.WarningsOnUpdate(ctx, again, obj)
+			if d := cmp.Diff([]runtime.Object{before, beforeAgain}, []runtime.Object{obj, again}); d != "" {
+				t.Errorf("validation changes an object:\n%s", d)
+			}
 			r.Strategy.ResetFields()
 			for name, s := range r.Subresources {
 				if s.Strategy != nil {
@@ -94,5 +100,22 @@ func TestStrategiesRoundTrip(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A claim that an older version has stored, with one of its two data sources, is not changed by looking at it.
+func TestValidationLeavesOldObjectsAlone(t *testing.T) {
+	r := find(t, "persistentvolumeclaims")
+	obj := parse(t, r, `{metadata: {name: c, namespace: ns, resourceVersion: "1"}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}, dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: s}}}`)
+	old := obj.DeepCopyObject()
+	r.Strategy.PrepareForUpdate(context.Background(), obj, old)
+	if errs := r.Strategy.ValidateUpdate(context.Background(), obj, old); len(errs) > 0 {
+		t.Error(errs)
+	}
+	if c := old.(*corev1.PersistentVolumeClaim); c.Spec.DataSourceRef != nil || c.Spec.DataSource == nil {
+		t.Errorf("old: %+v", c.Spec)
+	}
+	if c := obj.(*corev1.PersistentVolumeClaim); c.Spec.DataSourceRef == nil {
+		t.Errorf("new: %+v", c.Spec)
 	}
 }

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +48,37 @@ func TestModelsAreNotShared(t *testing.T) {
 	if p := a["io.k8s.api.core.v1.Pod"].Properties["apiVersion"]; p.Description == "" {
 		t.Error("apiVersion has no description")
 	}
+}
+
+// Every description of a snapshot kind has its place in each version that is served.
+func TestSnapshotDocsHaveTheirPlace(t *testing.T) {
+	models, err := Models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	describeSnapshots(models, nil)
+	for kind, docs := range snapshotDocs {
+		for path, text := range docs {
+			found := false
+			for name, m := range models {
+				if strings.HasPrefix(name, "io.k8s.storage.") && strings.HasSuffix(name, "."+kind) {
+					found = found || at(*m, path).Description == text
+				}
+			}
+			if !found {
+				t.Errorf("%s has no %q", kind, path)
+			}
+		}
+	}
+}
+
+func at(m spec.Schema, path string) spec.Schema {
+	for path != "" {
+		var name string
+		name, path, _ = strings.Cut(path, ".")
+		m = m.Properties[name]
+	}
+	return m
 }
 
 func BenchmarkModels(b *testing.B) {

@@ -1,9 +1,11 @@
 package openapi
 
 import (
+	"maps"
 	"net/http"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -28,6 +30,10 @@ func NewHandler(c Config) http.Handler {
 			examples = append(examples, k.Example)
 		}
 		describe(m, examples)
+		common := maps.Clone(metav1.TypeMeta{}.SwaggerDoc())
+		delete(common, "")
+		common["metadata"] = "Standard metadata of every object."
+		describeSnapshots(m, common)
 		return m, nil
 	})
 	mux := http.NewServeMux()
