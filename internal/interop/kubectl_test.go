@@ -1,6 +1,8 @@
 package interop
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -90,18 +92,21 @@ func TestKubectlVerbs(t *testing.T) {
 // TestKubectlWatchSurvivesManyObjects holds a watch over a burst of changes: nothing is missed, nothing repeated.
 func TestKubectlWatchSurvivesManyObjects(t *testing.T) {
 	w := start(t)
-	watch := w.beside(t, w.kubectl, "get", "configmaps", "-w", "--output-watch-events", "-o", "name")
+	watch := w.beside(t, w.kubectl, "get", "configmaps", "-w", "--output-watch-events")
+	watch.until(t, "kube-root-ca.crt") // it watches
 	const n = 50
+	name := func(i int) string { return fmt.Sprintf("cm-%02d", i) }
 	var all strings.Builder
 	for i := range n {
-		all.WriteString("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm-" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + "}\n")
+		fmt.Fprintf(&all, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n", name(i))
 	}
 	w.kin(t, all.String(), "apply", "-f", "-")
-	w.kin(t, all.String(), "delete", "-f", "-")
-	last := "cm-" + string(rune('a'+(n-1)/26)) + string(rune('a'+(n-1)%26))
-	watch.until(t, "DELETED   configmap/"+last)
+	w.kin(t, all.String(), "delete", "--wait=false", "-f", "-")
+	for i := range n {
+		watch.untilMatch(t, regexp.MustCompile(`DELETED +`+name(i)+" "))
+	}
 	for _, event := range []string{"ADDED", "DELETED"} {
-		if got := strings.Count(watch.String(), event+"   configmap/cm-") + strings.Count(watch.String(), event+"     configmap/cm-"); got != n {
+		if got := len(regexp.MustCompile(event+` +cm-`).FindAllString(watch.String(), -1)); got != n {
 			t.Errorf("%d events %s, want %d:\n%s", got, event, n, watch)
 		}
 	}

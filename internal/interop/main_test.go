@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -56,7 +57,12 @@ func drydockBinary(t *testing.T) string {
 	return build(t, "drydock", "../..", "./cmd/drydock", "-tags", "osusergo netgo sqlite_omit_load_extension")
 }
 
-func kubectlBinary(t *testing.T) string { return build(t, "kubectl", ".", "./kubectl") }
+// kubectlVersion is what the module requires of k8s.io/kubectl; the program learns its version from the linker.
+const kubectlVersion = "v1.37.2"
+
+func kubectlBinary(t *testing.T) string {
+	return build(t, "kubectl", ".", "./kubectl", "-ldflags", "-X k8s.io/component-base/version.gitVersion="+kubectlVersion)
+}
 
 // world is a running cluster and the programs aimed at it.
 type world struct {
@@ -209,9 +215,14 @@ func (w *watcher) String() string {
 // until waits for the words to have been printed.
 func (w *watcher) until(t *testing.T, words string) {
 	t.Helper()
+	w.untilMatch(t, regexp.MustCompile(regexp.QuoteMeta(words)))
+}
+
+func (w *watcher) untilMatch(t *testing.T, words *regexp.Regexp) {
+	t.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
-	for !strings.Contains(w.String(), words) {
+	for !words.MatchString(w.String()) {
 		select {
 		case <-w.more:
 		case <-limit.C:
