@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // hubLimits bound the hub's memory. Zero fields take the defaults.
@@ -55,6 +56,7 @@ type hub struct {
 	logs    int                        // guarded by mu: entries kept
 	oldest  uint64                     // guarded by mu: no kept log entry is older than this revision
 	streams map[*stream]struct{}       // guarded by mu
+	left    *sync.Cond                 // on mu: a stream has left
 
 	ctx   context.Context // tells every stream, present and future, that the server stops
 	close context.CancelFunc
@@ -76,6 +78,7 @@ func newHub(l hubLimits) *hub {
 		epoch: hex.EncodeToString(id[:]), limits: l.withDefaults(), oldest: 1,
 		objects: map[string]json.RawMessage{}, streams: map[*stream]struct{}{},
 	}
+	h.left = sync.NewCond(&h.mu)
 	h.ctx, h.close = context.WithCancel(context.Background())
 	return h
 }
@@ -245,6 +248,24 @@ func (h *hub) leave(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.streams, s)
+	h.left.Broadcast()
+}
+
+// drain waits until no stream is left, but not longer than limit.
+func (h *hub) drain(limit time.Duration) {
+	late := false // guarded by mu
+	timer := time.AfterFunc(limit, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		late = true
+		h.left.Broadcast()
+	})
+	defer timer.Stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.streams) > 0 && !late {
+		h.left.Wait()
+	}
 }
 
 // position is a place in the stream: "<epoch>.<rev>".

@@ -29,6 +29,9 @@ type running struct {
 	web *Server
 	api *fake.Clientset
 	lab *lab.Lab
+
+	stop func()
+	done chan error // Run's answer
 }
 
 func start(t *testing.T) *running {
@@ -41,12 +44,12 @@ func start(t *testing.T) *running {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.web.Run(ctx) }()
+	r.stop, r.done = stop, make(chan error, 1)
+	go func() { r.done <- r.web.Run(ctx) }()
 	r.Server = httptest.NewServer(r.web.Handler())
 	t.Cleanup(func() {
 		stop()
-		if err := <-done; err != nil {
+		if err := <-r.done; err != nil {
 			t.Error(err)
 		}
 		r.CloseClientConnections()
@@ -225,7 +228,12 @@ func TestByeAtTheEnd(t *testing.T) {
 	r := start(t)
 	s := r.snapshot(t)
 	next, _ := r.listen(t, fmt.Sprintf("?epoch=%s&rev=%d", s.Epoch, s.Rev), "")
-	r.web.hub.close()
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	r.done <- nil
+	r.CloseClientConnections() // as the process would at its end: what was sent until now has to do
 	for m := next(); ; m = next() {
 		if m.event == "bye" {
 			break

@@ -88,9 +88,11 @@ func New(cfg Config) (*Server, error) {
 // Handler serves the page, its files and its stream.
 func (s *Server) Handler() http.Handler { return s.router }
 
-// Run follows the cluster until ctx ends. It returns after its goroutines have
-// ended; open streams are told and end by themselves. It can be called once.
+// Run follows the cluster until ctx ends. It returns after its goroutines have ended
+// and open streams have said goodbye, or a second after that for clients that take
+// nothing. It can be called once.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.hub.drain(lastLimit)
 	defer s.hub.close()
 	m := newModel(s.cfg, s.hub)
 	return s.follow(ctx, m)
