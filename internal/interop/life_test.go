@@ -11,8 +11,20 @@ const examples = "../../examples"
 
 // TestOneVolumeFromClaimToPodAndBack is the product's main job, driven by kubectl alone.
 func TestOneVolumeFromClaimToPodAndBack(t *testing.T) {
+	for _, devices := range []string{"auto", "sim"} {
+		t.Run(devices, func(t *testing.T) { oneVolume(t, devices) })
+	}
+}
+
+func oneVolume(t *testing.T, devices string) {
 	keepsKernelTables(t)
-	w := start(t)
+	w := start(t, "DRYDOCK_DEVICES="+devices)
+	if devices == "auto" && w.status.Devices != "loop" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("CI must test real devices, and this machine cannot")
+		}
+		t.Log("real devices cannot be had here; they are not tested")
+	}
 	w.k(t, "apply", "-f", examples)
 	watch := w.beside(t, w.kubectl, "get", "pods", "--watch", "--output-watch-events")
 	w.k(t, "wait", "--for=condition=Ready", "pod/app", "--timeout=90s")

@@ -69,11 +69,11 @@ type world struct {
 	drydock, kubectl string
 	state            string
 	env              []string
-	status           status
+	status           clusterStatus
 }
 
-// status is the part of "drydock status -o json" that the tests read.
-type status struct {
+// clusterStatus is the part of "drydock status -o json" that the tests read.
+type clusterStatus struct {
 	PID     int    `json:"pid"`
 	State   string `json:"state"`
 	URL     string `json:"url"`
@@ -82,7 +82,8 @@ type status struct {
 }
 
 // start brings a cluster up and takes it away again, state and all, when the test ends.
-func start(t *testing.T) *world {
+// Settings are DRYDOCK_ variables.
+func start(t *testing.T, settings ...string) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "ddi")
 	if err != nil {
@@ -90,6 +91,7 @@ func start(t *testing.T) *world {
 	}
 	w := &world{drydock: drydockBinary(t), kubectl: kubectlBinary(t), state: filepath.Join(dir, "s")}
 	w.env = append(os.Environ(), "DRYDOCK_STATE="+w.state, "DRYDOCK_LISTEN=127.0.0.1:0", "DRYDOCK_LOG_LEVEL=info", "HOME="+dir, "KUBECONFIG="+filepath.Join(w.state, "kubeconfig"))
+	w.env = append(w.env, settings...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			if log, err := os.ReadFile(filepath.Join(w.state, "log")); err == nil {
