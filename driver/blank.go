@@ -15,7 +15,7 @@ type extent struct{ off, len int64 }
 const (
 	edge        = 1 << 20 // read at either end of a device: partition tables, superblocks, RAID and LVM labels, group descriptors
 	sample      = 16 << 10
-	samples     = 64 // evenly over the device; xfs's allocation groups start at its quarters
+	samples     = 16 // evenly over the device; xfs's allocation groups start at its quarters
 	extGroup    = 128 << 20
 	blockBuffer = 256 << 10
 )
