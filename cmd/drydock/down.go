@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/cluster"
+)
+
+// downWait is how long a cluster may take to stop in order before down calls it stuck.
+const downWait = 10 * time.Second
+
+func newDown(f *flags) *cobra.Command {
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a cluster",
+		Long:  "Stop a cluster in order. Its state stays for the next \"drydock up\", unless --purge removes it.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := f.layout()
+			if err != nil {
+				return err
+			}
+			stopErr := stop(cmd, f, l)
+			if stopErr != nil && !(purge && errors.Is(stopErr, errNotRunning)) {
+				return stopErr
+			}
+			if !purge {
+				return nil
+			}
+			if !l.IsState() && stopErr != nil {
+				return stopErr
+			}
+			if err := cluster.Purge(l); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", l.Root)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's state and the data of its volumes")
+	return cmd
+}
+
+func stop(cmd *cobra.Command, f *flags, l cluster.Layout) error {
+	pid, err := cluster.Owner(l)
+	if err != nil {
+		return err
+	}
+	if pid == 0 {
+		return fmt.Errorf("cluster %q (%s) %w", f.name, l.Root, errNotRunning)
+	}
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		return fmt.Errorf("stop cluster %q in process %d: %w", f.name, pid, err)
+	}
+	// The lock is released by the kernel at the process's very end; there is no event for it.
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(downWait)
+	defer limit.Stop()
+	for {
+		now, err := cluster.Owner(l)
+		if err != nil {
+			return err
+		}
+		if now != pid {
+			fmt.Fprintf(cmd.OutOrStdout(), "stopped cluster %s\n", f.name)
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return fmt.Errorf("cluster %q in process %d did not stop within %s; its state is safe: end it with kill -9 %d", f.name, pid, downWait, pid)
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/cluster"
+	"drydock.dev/drydock/internal/host"
+)
+
+// readyWait bounds how long a start may take before it is called failed.
+const readyWait = time.Minute
+
+func newUp(f *flags) *cobra.Command {
+	var detach bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster and keep it until Ctrl-C",
+		Long: `Start a cluster. It is ready in well under a second and stays until Ctrl-C or
+"drydock down". Its state outlives it: the next "drydock up" of the same name goes on
+where it was, also after a kill -9 (unless --ephemeral).`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if detach {
+				return f.detach(cmd.Context(), cmd.OutOrStdout())
+			}
+			return f.runCluster(cmd, func(ctx context.Context, c *cluster.Cluster, out io.Writer) error {
+				fmt.Fprintf(out, "\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        Ctrl-C\n", c.URL(), c.Layout.Kubeconfig())
+				<-ctx.Done()
+				return nil
+			})
+		},
+	}
+	f.addRun(cmd.Flags())
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "return when the cluster is ready and leave it running")
+	return cmd
+}
+
+// runCluster starts a cluster, waits until it is ready, lets then do its work, and stops the cluster.
+func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *cluster.Cluster, io.Writer) error) (err error) {
+	begin, out := time.Now(), cmd.OutOrStdout()
+	o, err := f.options(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	mode, _, err := host.Examine().Decide(o.Devices)
+	if err != nil {
+		return err
+	}
+	if mode == host.Loop {
+		if err := host.EnterPrivate(); err != nil {
+			if o.Devices == host.Loop {
+				return fmt.Errorf("real devices cannot be had here: %w; use --devices sim", err)
+			}
+			fmt.Fprintf(out, "drydock: devices are simulated: %v\n", err)
+			o.Devices = host.Sim
+		}
+	}
+	c, err := cluster.Start(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopped := time.Now()
+		if e := c.Close(); err == nil {
+			err = e
+		}
+		if err == nil {
+			fmt.Fprintf(out, "stopped cluster %s in %s\n", c.Name(), time.Since(stopped).Round(time.Millisecond))
+		}
+	}()
+	ctx, cancel := context.WithTimeout(cmd.Context(), readyWait)
+	defer cancel()
+	if err := c.WaitReady(ctx); err != nil {
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		return err
+	}
+	nodes := c.NodeNames()
+	fmt.Fprintf(out, "cluster %s is ready in %s: %d nodes (%s to %s), %s\n",
+		c.Name(), time.Since(begin).Round(time.Millisecond), len(nodes), nodes[0], nodes[len(nodes)-1], c.Reason)
+	announceReady()
+	return then(cmd.Context(), c, out)
+}
+
+// readyFD is where a detached process tells the one that started it that it is ready.
+const readyVariable = "DRYDOCK_READY_FD"
+
+func announceReady() {
+	if os.Getenv(readyVariable) == "" {
+		return
+	}
+	os.Unsetenv(readyVariable)
+	f := os.NewFile(3, "ready")
+	f.WriteString("ready\n")
+	f.Close()
+}
+
+// detach starts this program once more, in a session of its own, and returns when that one is ready.
+func (f *flags) detach(ctx context.Context, out io.Writer) error {
+	if f.ephemeral {
+		return usageError{errors.New("--detach and --ephemeral exclude each other: nobody could find the cluster to stop it")}
+	}
+	if _, err := f.options(io.Discard); err != nil {
+		return err
+	}
+	l, err := f.layout()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.Root, 0o700); err != nil {
+		return fmt.Errorf("make state directory %s: %w", l.Root, err)
+	}
+	log, err := os.OpenFile(l.Log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer log.Close()
+	from, _ := log.Seek(0, io.SeekEnd)
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find own program file: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	state, err := filepath.Abs(l.Root)
+	if err != nil {
+		return err
+	}
+	child := exec.Command(self, "up", "--name", f.name, "--state", state, "--listen", f.listen, "--nodes", fmt.Sprint(f.nodes),
+		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat)
+	child.Env = append(os.Environ(), readyVariable+"=3")
+	child.Stdout, child.Stderr, child.ExtraFiles = log, log, []*os.File{w}
+	ownSession(child)
+	if err := child.Start(); err != nil {
+		return fmt.Errorf("start the cluster's process: %w", err)
+	}
+	w.Close()
+	stop := context.AfterFunc(ctx, func() { child.Process.Signal(os.Interrupt) })
+	defer stop()
+	if b, _ := io.ReadAll(r); string(b) == "ready\n" {
+		run, err := f.find()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "cluster %s is ready in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        drydock down%s\n",
+			f.name, run.pid, run.url(), l.Kubeconfig(), f.suffix())
+		return nil
+	}
+	waitErr := child.Wait()
+	words := tailFrom(l.Log(), from)
+	var exit *exec.ExitError
+	if errors.As(waitErr, &exit) {
+		fmt.Fprint(os.Stderr, words)
+		return exitCode(exit.ExitCode())
+	}
+	return fmt.Errorf("the cluster's process ended before it was ready; %s says: %s", l.Log(), words)
+}
+
+// suffix repeats the flags that name this cluster, for commands that are shown to the user.
+func (f *flags) suffix() string {
+	var s strings.Builder
+	if f.name != cluster.DefaultName {
+		s.WriteString(" --name " + f.name)
+	}
+	if f.state != "" {
+		s.WriteString(" --state " + f.state)
+	}
+	return s.String()
+}
+
+func tailFrom(path string, from int64) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	file.Seek(from, io.SeekStart)
+	b, _ := io.ReadAll(io.LimitReader(file, 64<<10))
+	return string(b)
+}

@@ -1,0 +1,272 @@
+// Package cluster wires the boxes into one running cluster: where its files lie,
+// in which order its parts start and stop, who may speak to it.
+//
+// Promises. Start either returns a cluster whose API answers, or an error and
+// nothing left running. Close stops every part, the last started first, and waits
+// for it. What was acknowledged before a kill -9 is there after the next Start on
+// the same directory: recovery is the ordinary start.
+//
+// The boxes meet over the one listener and over unix sockets only; this package is
+// the single one that imports more than one of them.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"drydock.dev/drydock/apiserverlite/registry"
+	"drydock.dev/drydock/apiserverlite/server"
+	"drydock.dev/drydock/apiserverlite/storage"
+	"drydock.dev/drydock/internal/host"
+	"drydock.dev/drydock/internal/lab"
+	"drydock.dev/drydock/internal/mounts"
+	"drydock.dev/drydock/internal/sock"
+	"drydock.dev/drydock/nodesim"
+	"drydock.dev/drydock/web"
+)
+
+// Cluster is a running cluster. Its exported fields never change after Start.
+type Cluster struct {
+	Layout Layout
+	Lab    *lab.Lab
+	Mode   host.Mode
+	Reason string // why this mode, in words
+	Addr   string // host:port of the listener
+
+	opts    Options
+	log     zerolog.Logger
+	id      *identity
+	auth    *authenticator
+	started time.Time
+
+	lock    *lock
+	store   *storage.Store
+	api     *server.Server
+	cloud   *cloudPart // nil until its devices are ready
+	web     *web.Server
+	http    *httpServers
+	parts   *parts
+	tables  map[string]*mounts.Table // simulated mount tables by node, nil in loop mode
+	cancel  context.CancelFunc
+	client  kubernetes.Interface
+	closing sync.Once
+	err     error // of Close; set once
+
+	mu    sync.Mutex
+	nodes map[string]*nodesim.Node // guarded by mu: the present kubelet of each node
+}
+
+// Start brings a cluster up. The cluster runs until Close; ctx bounds the start only.
+func Start(ctx context.Context, o Options) (c *Cluster, err error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	c = &Cluster{Layout: Layout{o.State}, opts: o, log: o.Log, started: time.Now(), nodes: map[string]*nodesim.Node{}}
+	defer func() {
+		if err != nil {
+			c.Close()
+			c = nil
+		}
+	}()
+	if c.Mode, c.Reason, err = host.Examine().Decide(o.Devices); err != nil {
+		return c, err
+	}
+	if c.lock, err = takeLock(c.Layout); err != nil {
+		return c, err
+	}
+	if err = c.Layout.Prepare(); err != nil {
+		return c, err
+	}
+	if c.id, err = loadIdentity(c.Layout); err != nil {
+		return c, err
+	}
+	ln, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return c, fmt.Errorf("listen on %s: %w; if another program has the port, choose one with --listen 127.0.0.1:PORT", o.Listen, err)
+	}
+	c.Addr = ln.Addr().String()
+	c.http = newHTTPServers(ln, c.id, c.log)
+	c.Lab = lab.New(lab.Options{})
+	c.auth = newAuthenticator(c.id.token)
+
+	run, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.parts = &parts{lab: c.Lab, log: c.log, ctx: run}
+	if err = c.openBoxes(); err != nil {
+		return c, err
+	}
+	c.http.serve(c.routes())
+	if err = c.id.writeKubeconfig(c.Layout.Kubeconfig(), o.Name, c.Addr); err != nil {
+		return c, err
+	}
+	if c.client, err = kubernetes.NewForConfig(c.RESTConfig("cluster")); err != nil {
+		return c, err
+	}
+	if err = c.installDriver(ctx); err != nil {
+		return c, err
+	}
+	c.addParts()
+	for _, name := range c.parts.names() {
+		if err = c.parts.start(name); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// openBoxes opens what has a database, and prepares the nodes.
+func (c *Cluster) openBoxes() error {
+	if c.Mode == host.Sim {
+		c.tables = map[string]*mounts.Table{}
+	}
+	for i := range c.opts.Nodes {
+		if err := c.prepareNode(nodeName(i)); err != nil {
+			return err
+		}
+	}
+	reg, err := registry.New()
+	if err != nil {
+		return err
+	}
+	c.store, err = storage.Open(storage.Config{Path: c.Layout.ClusterDB(), Clock: c.Lab.Clock, Log: c.boxLog("api")})
+	if err != nil {
+		return err
+	}
+	c.api, err = server.New(server.Config{
+		Store: c.store, Registry: reg, Authenticate: c.auth.authenticate, Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version,
+	})
+	if err != nil {
+		return err
+	}
+	if c.cloud, err = c.newCloud(); err != nil {
+		return err
+	}
+	c.web, err = web.New(web.Config{
+		RESTConfig: c.RESTConfig("web"), Lab: c.Lab, Log: c.boxLog("web"), Version: c.opts.Version,
+		ClusterName: c.opts.Name, Mode: string(c.Mode) + ": " + c.Reason,
+	})
+	return err
+}
+
+// prepareNode makes a node's directories and forgets what a reboot forgets: device
+// links, sockets and, where mounts are simulated, the mounts.
+func (c *Cluster) prepareNode(n string) error {
+	l := c.Layout
+	for _, dir := range []string{l.Links(n), l.Registry(n), filepath.Dir(l.NodeSocket(n, c.opts.Driver))} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make directory of node %s: %w", n, err)
+		}
+	}
+	for _, pattern := range []string{l.Links(n) + "/*", l.Registry(n) + "/*.sock", l.Kubelet(n) + "/plugins/*/*.sock"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := os.Remove(f); err != nil {
+				return fmt.Errorf("reboot node %s: %w", n, err)
+			}
+		}
+	}
+	if c.tables == nil {
+		return nil
+	}
+	t, err := mounts.OpenTable(l.MountTable(n))
+	if err == nil {
+		err = t.Clear()
+	}
+	if err != nil {
+		return fmt.Errorf("reboot node %s: %w", n, err)
+	}
+	c.tables[n] = t
+	return nil
+}
+
+// clearTables forgets every simulated mount.
+func (c *Cluster) clearTables() error {
+	var errs []error
+	for n, t := range c.tables {
+		if err := t.Clear(); err != nil {
+			errs = append(errs, fmt.Errorf("power off node %s: %w", n, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) boxLog(box string) zerolog.Logger { return c.log.With().Str("box", box).Logger() }
+
+// URL is the cluster's address for plain HTTP clients and browsers.
+func (c *Cluster) URL() string { return "http://" + c.Addr }
+
+// Token is the owner's bearer token, for the Kubernetes and the cloud API.
+func (c *Cluster) Token() string { return c.id.token }
+
+// Name is the cluster's name.
+func (c *Cluster) Name() string { return c.opts.Name }
+
+// NodeNames lists the simulated nodes.
+func (c *Cluster) NodeNames() []string {
+	var out []string
+	for i := range c.opts.Nodes {
+		out = append(out, nodeName(i))
+	}
+	return out
+}
+
+// Client is a client of the cluster's Kubernetes API, as its owner.
+func (c *Cluster) Client() kubernetes.Interface { return c.client }
+
+// RESTConfig is how a component of this process reaches the Kubernetes API: over the
+// listener, in plain HTTP, with a credential of its own and no limit on the client's side.
+func (c *Cluster) RESTConfig(component string) *rest.Config {
+	return &rest.Config{
+		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1,
+	}
+}
+
+// Close stops the cluster and waits until nothing of it runs.
+func (c *Cluster) Close() error {
+	c.closing.Do(func() {
+		if c.parts != nil {
+			c.parts.stopAll()
+		}
+		if c.cancel != nil {
+			c.cancel()
+		}
+		var errs []error
+		if c.http != nil {
+			errs = append(errs, c.http.close())
+		}
+		if c.api != nil {
+			c.api.Close()
+		}
+		if c.store != nil {
+			errs = append(errs, c.store.Close())
+		}
+		errs = append(errs, c.powerOff())
+		if c.cloud != nil {
+			errs = append(errs, c.cloud.devices.Close())
+		}
+		if c.lock != nil {
+			errs = append(errs, sock.Forget(c.opts.State), c.lock.release())
+			if c.opts.Ephemeral {
+				errs = append(errs, Purge(c.Layout))
+			}
+		}
+		c.err = errors.Join(errs...)
+	})
+	return c.err
+}
+
+// Driver is the CSI driver's name.
+func (c *Cluster) Driver() string { return c.opts.Driver }

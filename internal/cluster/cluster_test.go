@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/drydock/internal/host"
+	"drydock.dev/drydock/internal/lab"
+)
+
+// known are goroutines that libraries keep for the life of a process.
+var known = []goleak.Option{
+	goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+	goleak.IgnoreTopFunction("go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).processQueue"),
+}
+
+// TestVolumeMovesWithItsData walks one volume up, to another node, and away again.
+func TestVolumeMovesWithItsData(t *testing.T) {
+	for _, mode := range modes(t) {
+		for _, binding := range []storagev1.VolumeBindingMode{storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer} {
+			t.Run(string(mode)+"/"+string(binding), func(t *testing.T) {
+				c := begin(t, Options{Devices: mode})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				u := user{c.Client()}
+				must(t, u.class(ctx, binding))
+				must(t, u.claim(ctx, "data"))
+				must(t, u.pod(ctx, "first", "data", "n1"))
+				pod, err := u.running(ctx, "first")
+				must(t, err)
+				dir, err := published(c.Layout, pod)
+				must(t, err)
+				must(t, os.WriteFile(filepath.Join(dir, "marker"), []byte("kept"), 0o644))
+				clean(t, c)
+				must(t, u.remove(ctx, "first"))
+				must(t, u.pod(ctx, "second", "data", "n2"))
+				pod, err = u.running(ctx, "second")
+				must(t, err)
+				if pod.Spec.NodeName != "n2" {
+					t.Errorf("the second pod is on %s", pod.Spec.NodeName)
+				}
+				dir, err = published(c.Layout, pod)
+				must(t, err)
+				if b, err := os.ReadFile(filepath.Join(dir, "marker")); err != nil || string(b) != "kept" {
+					t.Errorf("marker: %q, %v", b, err)
+				}
+				clean(t, c)
+				must(t, u.remove(ctx, "second"))
+				must(t, u.removeClaim(ctx, "data"))
+				clean(t, c)
+				inv, err := c.inventory(ctx)
+				must(t, err)
+				if len(inv.Cloud)+len(inv.Attachments)+len(inv.Volumes)+len(inv.Stored)+len(inv.Devices) > 0 {
+					t.Errorf("something is left: %+v", inv)
+				}
+			})
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNothingIsLeftBehind starts and stops whole clusters, also two at once, and looks for goroutines, devices and mounts.
+func TestNothingIsLeftBehind(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			a, b := begin(t, Options{Name: "a", Devices: mode}), begin(t, Options{Name: "b", Devices: mode})
+			for _, c := range []*Cluster{a, b} {
+				u := user{c.Client()}
+				must(t, u.class(ctx, storagev1.VolumeBindingWaitForFirstConsumer))
+				must(t, u.claim(ctx, "data"))
+				must(t, u.pod(ctx, "p", "data", ""))
+			}
+			for _, c := range []*Cluster{a, b} {
+				_, err := user{c.Client()}.running(ctx, "p")
+				must(t, err)
+				clean(t, c)
+			}
+			for _, c := range []*Cluster{a, b} {
+				start := time.Now()
+				must(t, c.Close())
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("cluster %s took %s to stop", c.Name(), took)
+				}
+				left, err := Leftovers(c.Layout)
+				must(t, err)
+				// Pods keep running while a cluster is down, as on nodes that lost their control plane; within one
+				// process their mounts stay until the process ends, and nothing else may.
+				for _, p := range left {
+					t.Errorf("left behind: %s", p)
+				}
+			}
+			goleak.VerifyNone(t, append(known, before)...)
+		})
+	}
+}
+
+func TestRestartGoesOn(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			dir := filepath.Join(shortDir(t), "s")
+			c := begin(t, Options{State: dir, Devices: mode})
+			u := user{c.Client()}
+			must(t, u.class(ctx, storagev1.VolumeBindingWaitForFirstConsumer))
+			must(t, u.claim(ctx, "data"))
+			must(t, u.pod(ctx, "p", "data", ""))
+			pod, err := u.running(ctx, "p")
+			must(t, err)
+			path, err := published(c.Layout, pod)
+			must(t, err)
+			must(t, os.WriteFile(filepath.Join(path, "marker"), []byte("kept"), 0o644))
+			must(t, c.Close())
+			c = begin(t, Options{State: dir, Devices: mode})
+			u = user{c.Client()}
+			again, err := u.running(ctx, "p")
+			must(t, err)
+			if again.UID != pod.UID {
+				t.Errorf("the pod is another one")
+			}
+			clean(t, c)
+			if b, err := os.ReadFile(filepath.Join(path, "marker")); err != nil || string(b) != "kept" {
+				t.Errorf("marker: %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// TestBadClaims asks for what cannot be had; the answer is in the claim's events, and nothing half-made is left.
+func TestBadClaims(t *testing.T) {
+	c := begin(t, Options{Devices: host.Sim})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	u := user{c.Client()}
+	must(t, u.class(ctx, storagev1.VolumeBindingImmediate))
+	for _, x := range []struct{ name, size, class, reason, words string }{
+		{"huge", "20Ti", testClass, "ProvisioningFailed", "16 TiB"},
+		{"unknown", "1Gi", "gold", "ProvisioningFailed", `"gold" not found`},
+	} {
+		w, err := u.client.CoreV1().Events("default").Watch(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + x.name})
+		must(t, err)
+		class := x.class
+		_, err = u.client.CoreV1().PersistentVolumeClaims("default").Create(ctx, sized(x.name, class, x.size), metav1.CreateOptions{})
+		must(t, err)
+		found := false
+		for e := range w.ResultChan() {
+			if ev, ok := e.Object.(*corev1.Event); ok && ev.Reason == x.reason && strings.Contains(ev.Message, x.words) {
+				found = true
+				break
+			}
+		}
+		w.Stop()
+		if !found {
+			t.Errorf("claim %s: no event %s with %q", x.name, x.reason, x.words)
+		}
+	}
+	inv, err := c.inventory(ctx)
+	must(t, err)
+	if len(inv.Cloud)+len(inv.Stored)+len(inv.Volumes) > 0 {
+		t.Errorf("something half-made is left: %+v %v %+v", inv.Cloud, inv.Stored, inv.Volumes)
+	}
+}
+
+// TestLostAnswerMakesNoSecondVolume makes the cloud's answer to CreateVolume get lost: one volume results, not two.
+func TestLostAnswerMakesNoSecondVolume(t *testing.T) {
+	c := begin(t, Options{Devices: host.Sim})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	h, err := c.Lab.Faults.Add(lab.Rule{Kind: lab.KindCloud, Op: "POST /v2/volumes", Action: lab.Lost, Times: 1})
+	must(t, err)
+	u := user{c.Client()}
+	must(t, u.class(ctx, storagev1.VolumeBindingWaitForFirstConsumer))
+	must(t, u.claim(ctx, "data"))
+	must(t, u.pod(ctx, "p", "data", ""))
+	_, err = u.running(ctx, "p")
+	must(t, err)
+	if h.Fired() != 1 {
+		t.Errorf("the fault fired %d times", h.Fired())
+	}
+	inv, err := c.inventory(ctx)
+	must(t, err)
+	if len(inv.Cloud) != 1 {
+		t.Errorf("%d volumes", len(inv.Cloud))
+	}
+	clean(t, c)
+}
+
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	dir := filepath.Join(shortDir(t), "s")
+	_, err = Start(t.Context(), Options{State: dir, Listen: l.Addr().String(), Devices: host.Sim, Log: zerolog.Nop()})
+	if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), "--listen") {
+		t.Fatalf("got %v", err)
+	}
+	if pid, err := Owner(Layout{dir}); err != nil || pid != 0 {
+		t.Errorf("the directory is still locked: %d %v", pid, err)
+	}
+	if _, err := os.Stat(Layout{dir}.ClusterDB()); !os.IsNotExist(err) {
+		t.Errorf("a database was made: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPrepareRefusesWhatIsNotOurs(t *testing.T) {
+	for _, c := range []struct {
+		name, file, content, want string
+	}{
+		{"newer", "version", "99\n", "written by a newer drydock (layout 99"},
+		{"damaged", "version", "x\n", "which is no version"},
+		{"somebody else's", "thesis.tex", "", "files that are not drydock's (thesis.tex)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := Layout{dir}.Prepare()
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v", err)
+			}
+			if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+				t.Errorf("the directory was changed: %v", entries)
+			}
+		})
+	}
+}
+
+func TestSecondOwnerIsTold(t *testing.T) {
+	l := Layout{t.TempDir()}
+	first, err := takeLock(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := takeLock(l); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "process") {
+		t.Errorf("got %v", err)
+	}
+	if pid, err := Owner(l); err != nil || pid != os.Getpid() {
+		t.Errorf("owner %d, %v", pid, err)
+	}
+	first.release()
+	if pid, err := Owner(l); err != nil || pid != 0 {
+		t.Errorf("after release: owner %d, %v", pid, err)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	dir := t.TempDir()
+	if err := Purge(Layout{dir}); err == nil || !strings.Contains(err.Error(), "not a drydock state directory") {
+		t.Errorf("got %v", err)
+	}
+	l := Layout{filepath.Join(dir, "state")}
+	if err := l.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Purge(l); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(l.Root); !os.IsNotExist(err) {
+		t.Errorf("still there: %v", err)
+	}
+}
+
+func TestIdentityOutlivesRestarts(t *testing.T) {
+	l := Layout{t.TempDir()}
+	if err := l.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := loadIdentity(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := loadIdentity(l)
+	if err != nil || a.token != b.token || string(a.ca) != string(b.ca) {
+		t.Errorf("a second start made another identity: %v", err)
+	}
+	if err := a.writeKubeconfig(l.Kubeconfig(), "x", "127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{l.Token(), l.Kubeconfig(), filepath.Join(l.PKI(), "server.key")} {
+		if fi, err := os.Stat(f); err != nil || fi.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", f, fi.Mode(), err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Name: "a/b"}, "lower-case letters"},
+		{Options{Listen: "7474"}, "write it as 127.0.0.1:7474"},
+		{Options{Listen: "0.0.0.0:7474"}, "not loopback"},
+		{Options{Listen: ":7474"}, "not loopback"},
+		{Options{Nodes: -1}, "from 1 to"},
+		{Options{Nodes: 1000}, "from 1 to"},
+		{Options{Driver: "a b"}, "driver name"},
+		{Options{Ephemeral: true, State: "/x"}, "exclude each other"},
+	} {
+		if err := c.o.complete(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v", c.o, err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"drydock.dev/drydock/internal/host"
+)
+
+// The names that a cluster has when nobody says otherwise.
+const (
+	DefaultName   = "default"
+	DefaultListen = "127.0.0.1:7474"
+	DefaultNodes  = 3
+	DefaultDriver = "csi.drydock.dev"
+	Region        = "nyc3"
+)
+
+// maxNodes bounds --nodes: each node has goroutines, watches and a lease.
+const maxNodes = 250
+
+// Options of a cluster. The zero value of each field means its default.
+type Options struct {
+	Name      string
+	State     string // directory; derived from Name when empty
+	Ephemeral bool   // use a temporary directory and remove it at the end
+	Listen    string
+	Nodes     int
+	Devices   host.Mode
+	Driver    string // the CSI driver's name
+	Log       zerolog.Logger
+	Version   string
+}
+
+var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?$`)
+
+// complete fills in defaults and refuses what cannot work, before anything is made.
+func (o *Options) complete() error {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if !clusterName.MatchString(o.Name) {
+		return fmt.Errorf("cluster name %q: use up to 40 lower-case letters, digits and dashes", o.Name)
+	}
+	if o.Listen == "" {
+		o.Listen = DefaultListen
+	}
+	hostPart, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen address %q: %w; write it as 127.0.0.1:7474", o.Listen, err)
+	}
+	if !loopbackHost(hostPart) {
+		return fmt.Errorf("listen address %q is not loopback: drydock runs commands as you and never listens to the network; use 127.0.0.1", o.Listen)
+	}
+	if o.Nodes == 0 {
+		o.Nodes = DefaultNodes
+	}
+	if o.Nodes < 1 || o.Nodes > maxNodes {
+		return fmt.Errorf("%d nodes: from 1 to %d are possible", o.Nodes, maxNodes)
+	}
+	if o.Devices == "" {
+		o.Devices = host.Auto
+	}
+	if o.Driver == "" {
+		o.Driver = DefaultDriver
+	}
+	if !driverName.MatchString(o.Driver) || strings.ToLower(o.Driver) != o.Driver {
+		return fmt.Errorf("driver name %q: use up to 63 lower-case letters, digits, dots and dashes", o.Driver)
+	}
+	if o.Version == "" {
+		o.Version = Version()
+	}
+	if o.Ephemeral && o.State != "" {
+		return errors.New("--ephemeral and --state exclude each other: an ephemeral cluster's directory is temporary")
+	}
+	switch {
+	case o.Ephemeral:
+		o.State, err = os.MkdirTemp("", "drydock-"+o.Name+"-")
+		if err != nil {
+			return fmt.Errorf("make a temporary state directory: %w", err)
+		}
+	case o.State == "":
+		if o.State, err = DefaultState(o.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// version is set by the Makefile's linker flags.
+var version string
+
+// Version is what this program says it is.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if bi, ok := debug.ReadBuildInfo(); ok && bi.Main.Version != "" && bi.Main.Version != "(devel)" {
+		return strings.TrimPrefix(bi.Main.Version, "v")
+	}
+	return "0.1.0-dev"
+}
+
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }

@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/mount-utils"
+
+	"drydock.dev/drydock/apiserverlite/controllers"
+	"drydock.dev/drydock/apiserverlite/controllers/namespace"
+	"drydock.dev/drydock/driver"
+	"drydock.dev/drydock/driver/sidecar"
+	"drydock.dev/drydock/internal/host"
+	"drydock.dev/drydock/internal/lab"
+	"drydock.dev/drydock/internal/mounts"
+	"drydock.dev/drydock/nodesim"
+)
+
+// maxVolumes is how many volumes a simulated node takes.
+const maxVolumes = 128
+
+// installDriver does what the driver's manifests would: it registers the CSIDriver object.
+func (c *Cluster) installDriver(ctx context.Context) error {
+	yes, no := true, false
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	want := &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: c.opts.Driver},
+		Spec: storagev1.CSIDriverSpec{
+			AttachRequired: &yes, PodInfoOnMount: &no, FSGroupPolicy: &policy,
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
+		},
+	}
+	_, err := c.client.StorageV1().CSIDrivers().Create(ctx, want, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("register driver %s: %w", c.opts.Driver, err)
+	}
+	return nil
+}
+
+// addParts lists what runs, in start order.
+func (c *Cluster) addParts() {
+	driverName := c.opts.Driver
+	c.parts.add("cloud", "", c.cloud.run)
+	c.parts.add("web", "", func(ctx context.Context, _ *lab.Component) error { return c.web.Run(ctx) })
+	c.parts.add("controllers", "", func(ctx context.Context, life *lab.Component) error {
+		client, err := kubernetes.NewForConfig(c.RESTConfig("controllers"))
+		if err != nil {
+			return err
+		}
+		objects, err := metadata.NewForConfig(c.RESTConfig("controllers"))
+		if err != nil {
+			return err
+		}
+		return controllers.Run(ctx, controllers.Config{
+			Client: client, Metadata: objects, Lab: c.Lab, Component: life, Log: c.boxLog("controllers"),
+			Namespace: namespace.Options{RootCA: string(c.id.ca)},
+		})
+	})
+	real, proxy := c.Layout.ControllerDriverSocket(driverName), c.Layout.ControllerSocket(driverName)
+	c.parts.add("proxy", "", c.proxy(real, proxy, "", "controller"))
+	c.parts.add("driver", "", func(ctx context.Context, life *lab.Component) error {
+		return c.runDriver(ctx, driver.Config{
+			Endpoint: real, Component: life,
+			Controller: &driver.ControllerConfig{CloudURL: c.URL(), Token: c.Token(), Region: Region},
+		})
+	})
+	c.parts.add("provisioner", "", func(ctx context.Context, life *lab.Component) error {
+		return sidecar.RunProvisioner(ctx, sidecar.Config{
+			RESTConfig: c.RESTConfig("provisioner"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("provisioner")})
+	})
+	c.parts.add("attacher", "", func(ctx context.Context, life *lab.Component) error {
+		return sidecar.RunAttacher(ctx, sidecar.Config{
+			RESTConfig: c.RESTConfig("attacher"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("attacher")})
+	})
+	for _, n := range c.NodeNames() {
+		c.addNode(n)
+	}
+}
+
+// addNode lists what runs on a node: its kubelet and the driver's DaemonSet pod.
+func (c *Cluster) addNode(n string) {
+	l, driverName := c.Layout, c.opts.Driver
+	real, proxy := l.NodeDriverSocket(n, driverName), l.NodeSocket(n, driverName)
+	c.parts.add("kubelet", n, func(ctx context.Context, life *lab.Component) error {
+		node, err := nodesim.New(nodesim.Config{
+			Name: n, Root: l.Node(n), RESTConfig: c.RESTConfig("kubelet/" + n), Lab: c.Lab, Component: life,
+			Mounter: c.mounter(n), Simulated: c.Mode == host.Sim, Log: c.boxLog("kubelet").With().Str("node", n).Logger(),
+		})
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.nodes[n] = node
+		c.mu.Unlock()
+		return node.Run(ctx)
+	})
+	c.parts.add("proxy", n, c.proxy(real, proxy, n, "kubelet"))
+	c.parts.add("driver", n, func(ctx context.Context, life *lab.Component) error {
+		return c.runDriver(ctx, driver.Config{
+			Endpoint: real, Component: life,
+			Node: &driver.NodeConfig{
+				MetadataURL: "http://169.254.169.254", HTTPClient: c.metadataClient(n), DeviceDir: l.Links(n), Mounter: c.mounter(n),
+				Simulated: c.Mode == host.Sim, MaxVolumes: maxVolumes,
+			},
+		})
+	})
+	c.parts.add("registrar", n, func(ctx context.Context, life *lab.Component) error {
+		return sidecar.RunRegistrar(ctx, sidecar.RegistrarConfig{
+			Address: real, RegistryDir: l.Registry(n), KubeletSocket: proxy, Component: life, Log: c.boxLog("registrar").With().Str("node", n).Logger()})
+	})
+}
+
+func (c *Cluster) runDriver(ctx context.Context, cfg driver.Config) error {
+	cfg.Name, cfg.Version, cfg.Lab, cfg.Log = c.opts.Driver, c.opts.Version, c.Lab, c.boxLog("driver")
+	d, err := driver.New(cfg)
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx)
+}
+
+func (c *Cluster) proxy(target, listen, node, caller string) func(context.Context, *lab.Component) error {
+	return func(ctx context.Context, _ *lab.Component) error {
+		return lab.ServeProxy(ctx, lab.ProxyConfig{Listen: listen, Target: target, Lab: c.Lab, Node: node, Caller: caller, Log: c.boxLog("proxy")})
+	}
+}
+
+func (c *Cluster) mounter(n string) mount.Interface {
+	if t := c.tables[n]; t != nil {
+		return t
+	}
+	return mounts.New()
+}
+
+// metadataClient reaches the droplet metadata service as the droplet of that node does: through a proxy that knows who asks.
+func (c *Cluster) metadataClient(n string) *http.Client {
+	via := &url.URL{Scheme: "http", Host: c.Addr, User: url.User(n)}
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+}
+
+// Purge removes a cluster's state directory. It refuses one that is not ours and one with mounts below it.
+func Purge(l Layout) error {
+	if !l.IsState() {
+		return fmt.Errorf("%s is not a drydock state directory; nothing was removed", l.Root)
+	}
+	below, err := mountsBelow(l.Root)
+	if err != nil {
+		return err
+	}
+	if len(below) > 0 {
+		return fmt.Errorf("%s has a mount below it (%s); unmount it first, nothing was removed", l.Root, below[0])
+	}
+	// The directory stops being a cluster first: a removal that is cut short is finished by the next one.
+	var errs []error
+	entries, err := os.ReadDir(l.Root)
+	errs = append(errs, err)
+	for _, e := range entries {
+		if p := filepath.Join(l.Root, e.Name()); p != l.Version() {
+			errs = append(errs, os.RemoveAll(p))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove state directory %s: %w", l.Root, err)
+	}
+	return os.RemoveAll(l.Root)
+}
