@@ -37,6 +37,8 @@ type reply struct {
 	entry *storage.Entry
 	// stream, if set, writes the whole answer itself.
 	stream func(http.ResponseWriter)
+	// discard, if set, frees what stream would have used when the answer is lost.
+	discard func()
 }
 
 // maxBody is upstream's limit of a request's body.
@@ -171,6 +173,9 @@ func (x *exchange) run() (reply, error) {
 		rep, err = x.dispatch(ctx)
 		return err
 	})
+	if err != nil && rep.discard != nil {
+		rep.discard()
+	}
 	return rep, faultAnswer(err)
 }
 

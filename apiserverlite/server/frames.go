@@ -41,6 +41,13 @@ func (f *frames) open() {
 	f.err = f.ctl.Flush()
 }
 
+// report logs what ended the stream, unless the client has gone.
+func (f *frames) report() {
+	if f.err != nil && f.x.r.Context().Err() == nil {
+		f.x.s.log.Warn().Err(f.err).Str("resource", f.x.res.GR().String()).Str("agent", f.x.r.UserAgent()).Msg("watch ended")
+	}
+}
+
 // flushFrom flushes when so much has gathered. It is false once the client is gone.
 func (f *frames) flushFrom(n int) bool {
 	if f.buf.Len() < n {

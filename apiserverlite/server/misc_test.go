@@ -268,10 +268,27 @@ func TestFaults(t *testing.T) {
 	if _, err := c.Watch(ctx, metav1.ListOptions{}); !apierrors.IsInternalError(err) {
 		t.Fatalf("watch: %v", err)
 	}
+	// A watch whose answer is lost leaves nothing behind: Close waits for every stream. The client tries again by itself.
+	h = rule(lab.Rule{Op: "watch configmaps", Action: lab.Lost})
+	w, err := c.Watch(ctx, metav1.ListOptions{})
+	if err != nil || h.Fired() != 1 {
+		t.Fatalf("lost watch: %v", err)
+	}
+	w.Stop()
+	// What hangs ends with the server, see below.
+	rule(lab.Rule{Op: "list configmaps", Action: lab.Hang})
+	go func() {
+		_, err := c.List(ctx, metav1.ListOptions{})
+		done <- err
+	}()
 	// Others are not touched.
 	rule(lab.Rule{Op: "*", Action: lab.Fail, Code: "500"})
 	if _, err := f.typed(t).CoreV1().ConfigMaps("default").Get(ctx, "b", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	f.Server.Close()
+	if err := <-done; err == nil {
+		t.Fatal("the hanging call was answered")
 	}
 }
 

@@ -340,6 +340,53 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
+// TestLaggingWatcherIsCutOff ends the stream of a client that is more than the queue behind. What it has
+// got has no gap, and from there it can go on.
+func TestLaggingWatcherIsCutOff(t *testing.T) {
+	f := startWith(t, "", Config{Registry: newTestRegistry(), WatchQueue: 4})
+	c := f.typed(t).CoreV1().ConfigMaps("default")
+	cm, err := c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rv := cm.ResourceVersion
+	slow := f.watch(t, nsPath+"/configmaps?watch=true&resourceVersion="+rv, "")
+	slow.scan.Buffer(nil, 4<<20)
+	const n = 60
+	big := strings.Repeat("x", 500<<10)
+	for i := range n {
+		cm.Data = map[string]string{"n": fmt.Sprint(i), "big": big}
+		if cm, err = c.Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := 0
+	read := func(e *events) {
+		for e.scan.Scan() {
+			var ev struct{ Object corev1.ConfigMap }
+			if err := json.Unmarshal(e.scan.Bytes(), &ev); err != nil {
+				t.Fatal(err)
+			}
+			if ev.Object.Data["n"] != fmt.Sprint(got) {
+				t.Fatalf("event %s, want %d", ev.Object.Data["n"], got)
+			}
+			got, rv = got+1, ev.Object.ResourceVersion
+			if got == n {
+				return
+			}
+		}
+	}
+	read(slow)
+	if got == n {
+		t.Fatal("the stream was not cut")
+	}
+	for got < n {
+		again := f.watch(t, nsPath+"/configmaps?watch=true&resourceVersion="+rv, "")
+		again.scan.Buffer(nil, 4<<20)
+		read(again)
+	}
+}
+
 func TestTables(t *testing.T) {
 	f := start(t, "", newTestRegistry())
 	f.configMaps(t, 2)

@@ -33,6 +33,8 @@ func (s *Server) add(r *registry.Resource) error {
 		return err
 	}
 	gv := r.GVR.GroupVersion().String()
+	own := *r // the registry's is shared
+	r = &own
 	res := &resource{Resource: r, listGVK: kinds[0], formJSON: gv + " json", formRaw: gv + " raw", formPartialJSON: gv + " partial json", formPartialRaw: gv + " partial raw"}
 	if r.Storage.Empty() {
 		r.Storage = r.GR()
@@ -44,7 +46,6 @@ func (s *Server) add(r *registry.Resource) error {
 	}
 	s.resources = append(s.resources, res)
 	s.byGVR[r.GVR] = res
-	s.groups[r.GVR.Group] = true
 	if r.ToStorage == nil {
 		s.byStorage[r.Storage] = res
 	}

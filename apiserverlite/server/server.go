@@ -63,6 +63,8 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// Address is what legacy discovery tells clients, host:port. It may be empty.
 	Address string
+	// WatchQueue bounds the events that wait for one watching client; zero is the store's default.
+	WatchQueue int
 }
 
 // Server answers API requests. It starts no goroutine of its own.
@@ -77,7 +79,6 @@ type Server struct {
 	resources []*resource
 	byGVR     map[schema.GroupVersionResource]*resource
 	byStorage map[schema.GroupResource]*resource // the version whose objects are stored
-	groups    map[string]bool
 	reader    reader
 	admission registry.Admission
 	tracker   *tracker
@@ -100,7 +101,7 @@ func New(cfg Config) (_ *Server, err error) {
 		cfg.Scheme = scheme.Scheme
 	}
 	s := &Server{cfg: cfg, store: cfg.Store, codecs: newCodecs(cfg.Scheme), clock: cfg.Lab.Clock, wall: clock.RealClock{}, log: cfg.Log,
-		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}, groups: map[string]bool{}}
+		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}}
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, r := range cfg.Registry.Resources() {
 		if err := s.add(r); err != nil {

@@ -48,16 +48,22 @@ func tempDB(t testing.TB) string {
 
 func start(t testing.TB, path string, r Registry) *fixture {
 	t.Helper()
+	return startWith(t, path, Config{Registry: r})
+}
+
+func startWith(t testing.TB, path string, cfg Config) *fixture {
+	t.Helper()
 	d := storage.Normal
 	if path == "" {
 		d = storage.Memory
 	}
-	st, err := storage.Open(storage.Config{Path: path, Durability: d})
+	st, err := storage.Open(storage.Config{Path: path, Durability: d, RingBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := lab.New(lab.Options{})
-	s, err := New(Config{Store: st, Registry: r, Lab: l, Log: zerolog.Nop(), Version: "0.1"})
+	cfg.Store, cfg.Lab, cfg.Log, cfg.Version = st, l, zerolog.Nop(), "0.1"
+	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -257,9 +257,10 @@ func (x *exchange) issueToken(context.Context) (reply, error) {
 		return reply{}, err
 	}
 	now := x.s.wall.Now()
-	exp := now.Add(time.Duration(seconds) * time.Second)
+	asked := now.Add(time.Duration(seconds) * time.Second)
+	exp := asked
 	if bound.Pod != nil && seconds == 3607 { // the projected volume's request: good for a year, but warned of
-		bound.WarnAfter = exp.Unix()
+		bound.WarnAfter = asked.Unix()
 		exp = now.Add(365 * 24 * time.Hour)
 	}
 	token, err := x.s.tokens.sign(tokenClaims{Audience: req.Spec.Audiences, Expiry: exp.Unix(), IssuedAt: now.Unix(), NotBefore: now.Unix(), Issuer: Issuer,
@@ -269,7 +270,7 @@ func (x *exchange) issueToken(context.Context) (reply, error) {
 	}
 	req.Name, req.Namespace, req.CreationTimestamp = sa.Name, sa.Namespace, metav1.NewTime(now).Rfc3339Copy()
 	req.Spec.ExpirationSeconds = &seconds
-	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(exp).Rfc3339Copy()}
+	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(asked).Rfc3339Copy()}
 	return reply{code: 201, object: req}, nil
 }
 

@@ -147,6 +147,7 @@ func (w *writing) changeNothing(ctx context.Context, c change) (result, error) {
 	m.SetDeletionTimestamp(nil)
 	m.SetDeletionGracePeriodSeconds(nil)
 	m.SetSelfLink("")
+	m.SetResourceVersion("") // of an object that is gone
 	if err := w.mutate(ctx, opCreate, obj, nil); err != nil {
 		return result{}, err
 	}

@@ -60,13 +60,13 @@ func (x *exchange) watch(ctx context.Context) (reply, error) {
 		w.stop()
 		return reply{}, storage.ErrClosed
 	}
-	return reply{stream: w.serve}, nil
+	return reply{stream: w.serve, discard: w.end}, nil
 }
 
 // start follows the table of resourceVersion and sendInitialEvents.
 func (w *watching) start(ctx context.Context) error {
 	o, x := w.opts, w.x
-	scope := storage.WatchOptions{Namespace: x.in.namespace}
+	scope := storage.WatchOptions{Namespace: x.in.namespace, Queue: x.s.cfg.WatchQueue}
 	if w.match.name != "" && (x.in.namespace != "" || !x.res.Namespaced) {
 		scope.Name = w.match.name
 	}
@@ -118,6 +118,12 @@ func (w *watching) start(ctx context.Context) error {
 	return nil
 }
 
+// end undoes start and the registration with the server.
+func (w *watching) end() {
+	w.stop()
+	w.x.s.streams.Done()
+}
+
 func (w *watching) stop() {
 	if w.source != nil {
 		w.source.Stop()
@@ -127,9 +133,9 @@ func (w *watching) stop() {
 // serve streams until the client goes, the time is up, the server closes or the client lags too far behind.
 // The last three end the stream cleanly: the client comes again with the last revision it saw.
 func (w *watching) serve(rw http.ResponseWriter) {
-	defer w.x.s.streams.Done()
-	defer w.stop()
+	defer w.end()
 	out := newFrames(w.x, rw)
+	defer out.report()
 	out.open()
 	if w.expired != nil {
 		out.error(status(w.expired))

@@ -54,7 +54,7 @@ type Config struct {
 	// Scheme knows the stored kinds; nil is client-go's. Kinds outside k8s.io/api must be added to it before Open.
 	Scheme *runtime.Scheme
 	// RingEvents bounds the past events of one resource, RingBytes what all of them may
-	// weigh (an estimate). Zero means 16384 and 64 MiB.
+	// weigh (an estimate). Zero means 16384 and 32 MiB.
 	RingEvents int
 	RingBytes  int
 }
@@ -107,7 +107,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.RingEvents = 16384
 	}
 	if cfg.RingBytes <= 0 {
-		cfg.RingBytes = 64 << 20
+		cfg.RingBytes = 32 << 20
 	}
 	s, err := open(cfg, migrations)
 	if err != nil {
