@@ -15,7 +15,7 @@ import (
 func BenchmarkUpdate(b *testing.B) {
 	for _, agent := range []string{"drydock-kubelet/n1", "other/1"} {
 		b.Run(agent[:5], func(b *testing.B) {
-			f := start(b, tempDB(b), newTestRegistry())
+			f := startReal(b, tempDB(b))
 			cfg := f.config()
 			cfg.UserAgent = agent
 			client, err := kubernetes.NewForConfig(cfg)
@@ -23,7 +23,7 @@ func BenchmarkUpdate(b *testing.B) {
 				b.Fatal(err)
 			}
 			c := client.CoreV1().PersistentVolumeClaims("default")
-			pvc, err := c.Create(context.Background(), claim("a"), metav1.CreateOptions{})
+			pvc, err := c.Create(context.Background(), pvcOf("a", "1Gi"), metav1.CreateOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -40,9 +40,9 @@ func BenchmarkUpdate(b *testing.B) {
 
 // BenchmarkFanOut is one write and its delivery to 50 watchers.
 func BenchmarkFanOut(b *testing.B) {
-	f := start(b, tempDB(b), newTestRegistry())
+	f := startReal(b, tempDB(b))
 	c := f.typed(b).CoreV1().PersistentVolumeClaims("default")
-	pvc, err := c.Create(context.Background(), claim("a"), metav1.CreateOptions{})
+	pvc, err := c.Create(context.Background(), pvcOf("a", "1Gi"), metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
