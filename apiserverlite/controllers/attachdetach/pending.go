@@ -27,11 +27,6 @@ type opKey struct {
 	Node   NodeName
 }
 
-// overlaps tells whether operations under two keys exclude each other.
-func (k opKey) overlaps(o opKey) bool {
-	return k.Volume == o.Volume && (k.Node == "" || o.Node == "" || k.Node == o.Node)
-}
-
 // operation is one that runs, or the memory of one that failed.
 type operation struct {
 	name    opName
@@ -40,37 +35,53 @@ type operation struct {
 	backoff time.Duration
 }
 
-// pending is the set of operations. Guarded by Controller.mu.
+// pending is the set of operations, those with and those without a node, by volume. Guarded by Controller.mu.
 type pending struct {
 	clock clock.PassiveClock
-	ops   map[opKey]*operation
+	ops   map[Volume]map[NodeName]*operation
 }
 
 func newPending(c clock.PassiveClock) pending {
-	return pending{clock: c, ops: map[opKey]*operation{}}
+	return pending{clock: c, ops: map[Volume]map[NodeName]*operation{}}
 }
 
 // running tells whether an operation runs that excludes one under k.
 func (p *pending) running(k opKey) bool {
-	for o, op := range p.ops {
-		if op.running && o.overlaps(k) {
+	for n, op := range p.ops[k.Volume] {
+		if op.running && (n == k.Node || n == "" || k.Node == "") {
 			return true
 		}
 	}
 	return false
 }
 
-// find returns the operation that governs k's backoff: its own, otherwise one that overlaps.
+// find returns the operation that governs k's backoff: its own, otherwise one that
+// excludes it.
 func (p *pending) find(k opKey) (opKey, *operation) {
-	if op := p.ops[k]; op != nil {
+	ops := p.ops[k.Volume]
+	if op := ops[k.Node]; op != nil {
 		return k, op
 	}
-	for o, op := range p.ops {
-		if o.overlaps(k) {
-			return o, op
+	for n, op := range ops {
+		if n == "" || k.Node == "" {
+			return opKey{k.Volume, n}, op
 		}
 	}
 	return opKey{}, nil
+}
+
+func (p *pending) put(k opKey, op *operation) {
+	if p.ops[k.Volume] == nil {
+		p.ops[k.Volume] = map[NodeName]*operation{}
+	}
+	p.ops[k.Volume][k.Node] = op
+}
+
+func (p *pending) drop(k opKey) {
+	delete(p.ops[k.Volume], k.Node)
+	if len(p.ops[k.Volume]) == 0 {
+		delete(p.ops, k.Volume)
+	}
 }
 
 // wait is how long an operation of that name must not start yet because its last run failed.
@@ -88,20 +99,20 @@ func (p *pending) start(k opKey, name opName) {
 	if op == nil {
 		op = &operation{}
 	} else {
-		delete(p.ops, was)
+		p.drop(was)
 	}
 	if op.name != name {
 		op.backoff = 0
 	}
 	op.name, op.running = name, true
-	p.ops[k] = op
+	p.put(k, op)
 }
 
 // end records the outcome of a run.
 func (p *pending) end(k opKey, err error) {
-	op := p.ops[k]
+	op := p.ops[k.Volume][k.Node]
 	if err == nil {
-		delete(p.ops, k)
+		p.drop(k)
 		return
 	}
 	op.running = false
@@ -116,6 +127,6 @@ func (p *pending) end(k opKey, err error) {
 // forgive lets an operation of that name start at once.
 func (p *pending) forgive(k opKey, name opName) {
 	if o, op := p.find(k); op != nil && !op.running && op.name == name {
-		delete(p.ops, o)
+		p.drop(o)
 	}
 }

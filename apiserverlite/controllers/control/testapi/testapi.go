@@ -38,7 +38,9 @@ type API struct {
 	tracker clienttesting.ObjectTracker
 
 	mu       sync.Mutex
-	revision int64 // guarded by mu
+	revision int64      // guarded by mu
+	watches  int        // guarded by mu: begun so far
+	watched  *sync.Cond // on mu
 }
 
 // New returns an empty API.
@@ -48,6 +50,7 @@ func New(c clock.PassiveClock) *API {
 		clock:     c,
 		tracker:   clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()),
 	}
+	a.watched = sync.NewCond(&a.mu)
 	a.AddReactor("create", "*", a.create)
 	a.AddReactor("update", "*", a.update)
 	a.AddReactor("patch", "*", a.patch)
@@ -59,6 +62,10 @@ func New(c clock.PassiveClock) *API {
 			opts = w.ListOptions
 		}
 		w, err := a.tracker.Watch(action.GetResource(), action.GetNamespace(), opts)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.watches++
+		a.watched.Broadcast()
 		return err == nil, w, err
 	})
 	return a
@@ -66,6 +73,23 @@ func New(c clock.PassiveClock) *API {
 
 // IsWatchListSemanticsUnSupported tells reflectors to list and then watch.
 func (a *API) IsWatchListSemanticsUnSupported() bool { return true }
+
+// Watches counts the watches begun so far.
+func (a *API) Watches() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.watches
+}
+
+// WaitWatches blocks until n watches have begun. The fake forgets what is deleted between
+// an informer's list and its watch: start nothing before.
+func (a *API) WaitWatches(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.watches < n {
+		a.watched.Wait()
+	}
+}
 
 func (a *API) next() string {
 	a.revision++
