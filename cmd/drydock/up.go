@@ -65,6 +65,7 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 			o.Devices = host.Sim
 		}
 	}
+	cluster.RouteLogs(o.Log)
 	c, err := cluster.Start(cmd.Context(), o)
 	if err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"drydock.dev/drydock/apiserverlite/server"
 )
 
-// authenticator knows the owner's token and one for each component. Components' tokens
+// authenticator knows the owner's token and one for each component, and asks the API
+// server about those that it issued to service accounts. Components' tokens
 // are made anew at each start and never written to disk.
 type authenticator struct {
 	owner string
@@ -45,6 +46,19 @@ func bearer(r *http.Request) string {
 
 func (a *authenticator) isOwner(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(bearer(r)), []byte(a.owner)) == 1
+}
+
+// authenticate knows tokens of the cluster's own and those of service accounts.
+func (c *Cluster) authenticate(r *http.Request) (server.User, bool) {
+	if u, ok := c.auth.authenticate(r); ok {
+		return u, true
+	}
+	t := bearer(r)
+	if t == "" {
+		return server.User{}, false
+	}
+	u, err := c.api.VerifyToken(t)
+	return u, err == nil
 }
 
 func (a *authenticator) authenticate(r *http.Request) (server.User, bool) {

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -48,6 +49,8 @@ type Cluster struct {
 	id      *identity
 	auth    *authenticator
 	started time.Time
+	// transport carries the requests of this process's components to the listener.
+	transport *http.Transport
 
 	lock    *lock
 	store   *storage.Store
@@ -98,6 +101,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	c.http = newHTTPServers(ln, c.id, c.log)
 	c.Lab = lab.New(lab.Options{})
 	c.auth = newAuthenticator(c.id.token)
+	c.transport = newTransport()
 
 	run, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
@@ -143,7 +147,7 @@ func (c *Cluster) openBoxes() error {
 		return err
 	}
 	c.api, err = server.New(server.Config{
-		Store: c.store, Registry: reg, Authenticate: c.auth.authenticate, Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version,
+		Store: c.store, Registry: reg, Authenticate: c.authenticate, Address: c.Addr, Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version,
 	})
 	if err != nil {
 		return err
@@ -230,7 +234,7 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 // listener, in plain HTTP, with a credential of its own and no limit on the client's side.
 func (c *Cluster) RESTConfig(component string) *rest.Config {
 	return &rest.Config{
-		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1,
+		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1, Transport: c.transport,
 	}
 }
 
@@ -245,6 +249,7 @@ func (c *Cluster) Close() error {
 		}
 		var errs []error
 		if c.http != nil {
+			c.transport.CloseIdleConnections()
 			errs = append(errs, c.http.close())
 		}
 		if c.api != nil {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	stdlog "log"
 	"net"
 	"net/http"
@@ -49,7 +50,7 @@ func (h *httpServers) serve(handler http.Handler) {
 		func() error { return h.plain.Serve(h.split.plain) },
 	} {
 		h.wg.Go(func() {
-			if err := f(); err != nil && err != http.ErrServerClosed {
+			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 				h.log.Error().Err(err).Msg("the listener ended")
 			}
 		})
@@ -68,6 +69,12 @@ func (h *httpServers) close() error {
 	err := h.split.Close()
 	h.wg.Wait()
 	return err
+}
+
+// newTransport is for the many components of one process that all speak to one address: it
+// keeps their connections, where the default transport keeps two, and packs nothing.
+func newTransport() *http.Transport {
+	return &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true}
 }
 
 // httpLog keeps net/http's complaints at debug level: clients that hang up are no news.

@@ -34,7 +34,7 @@ func modes(t *testing.T) []host.Mode {
 	return []host.Mode{host.Sim}
 }
 
-func testLog(t *testing.T) zerolog.Logger {
+func testLog(t testing.TB) zerolog.Logger {
 	level := zerolog.WarnLevel
 	if l, err := zerolog.ParseLevel(os.Getenv("DRYDOCK_TEST_LOG")); err == nil && l != zerolog.NoLevel {
 		level = l
@@ -53,7 +53,7 @@ func shortDir(t testing.TB) string {
 }
 
 // begin starts a cluster in this process and waits until it is ready.
-func begin(t *testing.T, o Options) *Cluster {
+func begin(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.State == "" {
 		o.State = filepath.Join(shortDir(t), "s")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"drydock.dev/drydock/driver/sidecar"
 	"drydock.dev/drydock/internal/host"
 )
 
@@ -109,3 +110,7 @@ func Version() string {
 }
 
 func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+// RouteLogs carries what the libraries log without a context into log. It sets the
+// process's one logger of theirs, so only a main function calls it, once, before Start.
+func RouteLogs(log zerolog.Logger) { sidecar.RouteKlog(log) }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,14 @@ import (
 
 // maxVolumes is how many volumes a simulated node takes.
 const maxVolumes = 128
+
+// What a deployment of the driver gives its sidecars as flags.
+const (
+	// defaultFSType is written into volumes whose class names none, so that a pod's fsGroup has effect on them.
+	defaultFSType = "ext4"
+	// retryStart is the sidecars' first pause after a failure. Upstream's second is made for clouds far away.
+	retryStart = 100 * time.Millisecond
+)
 
 // installDriver does what the driver's manifests would: it registers the CSIDriver object.
 func (c *Cluster) installDriver(ctx context.Context) error {
@@ -76,11 +85,12 @@ func (c *Cluster) addParts() {
 	})
 	c.parts.add("provisioner", "", func(ctx context.Context, life *lab.Component) error {
 		return sidecar.RunProvisioner(ctx, sidecar.Config{
-			RESTConfig: c.RESTConfig("provisioner"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("provisioner")})
+			RESTConfig: c.RESTConfig("provisioner"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("provisioner"),
+			DefaultFSType: defaultFSType, RetryStart: retryStart})
 	})
 	c.parts.add("attacher", "", func(ctx context.Context, life *lab.Component) error {
 		return sidecar.RunAttacher(ctx, sidecar.Config{
-			RESTConfig: c.RESTConfig("attacher"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("attacher")})
+			RESTConfig: c.RESTConfig("attacher"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("attacher"), RetryStart: retryStart})
 	})
 	for _, n := range c.NodeNames() {
 		c.addNode(n)
