@@ -209,15 +209,23 @@ func Eval[T any](p *Page, js string) T {
 
 // Wait blocks until an expression is true. It does not use chromedp's Poll, which
 // makes functions out of strings inside the page and so meets its security policy.
-func (p *Page) Wait(js string) {
+func (p *Page) Wait(js string) { p.t.Helper(); p.WaitFor(patience, js) }
+
+// WaitFor is Wait with a limit of its own.
+func (p *Page) WaitFor(limit time.Duration, js string) {
 	p.t.Helper()
-	ok := Eval[bool](p, fmt.Sprintf(`new Promise((ok) => {
+	ctx, cancel := context.WithTimeout(p.ctx, limit+patience)
+	defer cancel()
+	ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(`new Promise((ok) => {
 		const end = Date.now() + %d;
 		const look = () => { let v = false; try { v = Boolean(%s); } catch {} if (v) ok(true); else if (Date.now() > end) ok(false); else setTimeout(look, 15); };
 		look();
-	})`, patience.Milliseconds(), js))
+	})`, limit.Milliseconds(), js), chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("wait for %s: %v", js, err)
+	}
 	if !ok {
-		p.t.Fatalf("this did not become true in %s: %s\nthe page says:\n%s", patience, js, Eval[string](p, `document.body.innerText`))
+		p.t.Fatalf("this did not become true in %s: %s\nthe page says:\n%s", limit, js, Eval[string](p, `document.body.innerText`))
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 	"drydock.dev/drydock/internal/lab"
 )
 
+// aRetry is long enough for one more try of a pod worker, which comes after 10 to 15 s.
+const aRetry = 40 * time.Second
+
 // whole starts a whole cluster with simulated devices, and makes a class in it.
 func whole(t *testing.T) *cluster.Cluster {
 	t.Helper()
@@ -79,7 +82,7 @@ func TestWholeClusterThereAndBack(t *testing.T) {
 	loaded := Eval[float64](p, `performance.timeOrigin`)
 	apply(t, c, "data", "web")
 	for _, step := range []string{"claimed", "created", "bound", "scheduled", "attached", "staged", "published", "running"} {
-		p.Wait(`document.querySelector(".strip [data-key=` + step + `]")?.dataset.state === "done"`)
+		p.WaitFor(aRetry, `document.querySelector(".strip [data-key=`+step+`]")?.dataset.state === "done"`)
 	}
 	p.WaitText(".card", "in use by web on n")
 	p.WaitText("#nodes", "published: web")
@@ -119,6 +122,6 @@ func TestWholeClusterFailingCreateVolume(t *testing.T) {
 	p.WaitText("#events", "ProvisioningFailed")
 	p.Screenshot("cluster-failing")
 	rule.Remove()
-	p.Wait(`document.querySelector(".strip [data-key=running]")?.dataset.state === "done"`)
+	p.WaitFor(aRetry, `document.querySelector(".strip [data-key=running]")?.dataset.state === "done"`)
 	p.Wait(`document.querySelector(".problem").hidden`)
 }

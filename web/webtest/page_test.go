@@ -1,6 +1,7 @@
 package webtest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,7 @@ func TestThemesWidthsAndContrast(t *testing.T) {
 	p := b.Open(t, s.url)
 	p.Wait(`document.querySelectorAll(".card").length === 6`)
 	p.Wait(`document.querySelector(".problem:not([hidden])")`)
+	p.Media("prefers-reduced-motion", "reduce") // before the click, which would start a transition
 	p.Click(".card[data-health='in use'] .card-head")
 	p.Wait(`document.querySelector(".waterfall .bar")`)
 	for _, theme := range []string{"light", "dark"} {
@@ -269,6 +271,26 @@ func TestPureModules(t *testing.T) {
 			t.Errorf("%s: %s\n got %s\nwant %s", c.module, c.js, got, c.want)
 		}
 	}
+}
+
+func TestManyVolumesAreDrawnInPortions(t *testing.T) {
+	b, s := Start(t), newStory(t)
+	s.nodes("n1")
+	for i := range 70 {
+		s.claim(fmt.Sprintf("data-%02d", i))
+	}
+	p := b.Open(t, s.url)
+	p.Wait(`document.querySelectorAll(".card").length === 30`)
+	if n := Eval[int](p, `document.querySelectorAll("*").length`); n > 3000 {
+		t.Errorf("%d elements", n)
+	}
+	p.WaitText("#volumes-more", "40 older volumes not drawn")
+	Eval[bool](p, `(document.querySelector("#volumes-more").scrollIntoView(), true)`)
+	p.Wait(`document.querySelectorAll(".card").length > 30`)
+	for range 3 {
+		Eval[bool](p, `(document.querySelector("#volumes-more").click(), true)`)
+	}
+	p.Wait(`document.querySelectorAll(".card").length === 70 && document.querySelector("#volumes-more").hidden`)
 }
 
 func TestCutConnectionGoesOn(t *testing.T) {

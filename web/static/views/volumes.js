@@ -12,8 +12,8 @@ import { VolumeCard } from "./volume.js";
 
 /** @typedef {import("../store.js").Store} Store */
 
-/** More cards than this are not drawn; a line says so. */
-const most = 150;
+/** Cards drawn at first, and more at a time when the end comes into view: a card has some 80 elements. */
+const portion = 30;
 const healths = ["failed", "working", "leaving", "waiting", "in use", "idle", "gone"];
 const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
@@ -27,10 +27,13 @@ export class VolumesView {
     /** Keys in the order they are shown; newest first. @type {string[]} */
     this.order = [];
     this.health = "";
+    this.limit = portion;
     this.ul = $("volumes");
     this.hold = new Hold(this.ul, $("volumes-held"), "volume", () => this.draw());
     this.chips = new Map(healths.map((name) => [name, this.chip(name)]));
     fill($("health"), [...this.chips.values()]);
+    $("volumes-more").addEventListener("click", () => this.grow());
+    new IntersectionObserver((seen) => seen.some((s) => s.isIntersecting) && this.grow(), { rootMargin: "200px" }).observe($("volumes-more"));
     store.onChange((changed) => this.change(changed));
   }
 
@@ -40,6 +43,7 @@ export class VolumesView {
     b.addEventListener("click", () => {
       this.health = this.health === name ? "" : name;
       for (const [n, c] of this.chips) c.setAttribute("aria-pressed", String(n === this.health));
+      this.limit = portion;
       this.draw();
     });
     return b;
@@ -80,6 +84,11 @@ export class VolumesView {
     return q.split(/\s+/).every((w) => hay.includes(w));
   }
 
+  grow() {
+    this.limit += portion;
+    this.draw();
+  }
+
   draw() {
     const all = this.store.all("volume/");
     const born = (/** @type {any} */ o) => o.life.provision[0]?.start ?? "";
@@ -95,7 +104,7 @@ export class VolumesView {
       this.hold.set(0);
     }
     this.order = order;
-    const drawn = order.slice(0, most);
+    const drawn = order.slice(0, this.limit);
     const kept = new Set(drawn);
     for (const key of this.cards.keys()) if (!kept.has(key)) this.cards.delete(key);
     list(this.ul, drawn, (k) => k, (k) => {
@@ -105,7 +114,9 @@ export class VolumesView {
       return card.el;
     }, () => {});
     const note = [];
-    if (order.length > most) note.push(`Showing the newest ${most} of ${count(order.length, "volume")}; filter to see others.`);
+    const rest = order.length - drawn.length;
+    $("volumes-more").hidden = rest === 0;
+    if (rest) text($("volumes-more"), `Show more: ${count(rest, "older volume")} not drawn`);
     if (wanted.length < all.length) note.push(`${count(all.length - wanted.length, "volume")} hidden by the filter.`);
     $("volumes-note").hidden = !note.length;
     text($("volumes-note"), note.join(" "));
@@ -168,7 +179,9 @@ export class VolumesView {
 
   /** Moves the focus by n cards. @param {number} n */
   move(n) {
-    const shown = this.order.slice(0, most), at = this.current()?.key;
+    const at = this.current()?.key;
+    if (n > 0 && at && this.order.indexOf(at) + n >= this.limit) this.grow();
+    const shown = this.order.slice(0, this.limit);
     const i = at ? shown.indexOf(at) + n : n > 0 ? 0 : shown.length - 1;
     const next = this.cards.get(shown[Math.min(Math.max(i, 0), shown.length - 1)]);
     next?.button.focus();
