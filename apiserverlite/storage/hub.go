@@ -90,12 +90,15 @@ func (s *Store) publish(events []*Event, last Revision) {
 		if t.ring.len() > h.maxEvents {
 			h.bytes -= t.ring.drop()
 		}
-		t.deliver(ev)
 	}
 	for h.bytes > h.maxBytes {
 		h.bytes -= h.oldest().drop()
 	}
+	// Readers first: who has seen an event and then reads, lock-free, must not see the past.
 	s.state.Store(next)
+	for _, ev := range events {
+		h.topics[next.ids[ev.Entry.Key.Resource]].deliver(ev)
+	}
 	for w := range h.waiters {
 		if w.want <= last {
 			close(w.done)
