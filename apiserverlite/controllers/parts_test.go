@@ -150,6 +150,35 @@ func (w *world) setInUse(node string, volumes ...corev1.UniqueVolumeName) {
 	w.check(err)
 }
 
+// dump logs what there is, for a test that waited in vain.
+func (w *world) dump() {
+	ctx := context.Background()
+	pods, _ := w.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	for _, p := range pods.Items {
+		w.t.Logf("pod %s/%s rv=%s on %q %s deleted=%v %v", p.Namespace, p.Name, p.ResourceVersion, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp, p.Status.Conditions)
+	}
+	claims, _ := w.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
+	for _, c := range claims.Items {
+		w.t.Logf("claim %s/%s rv=%s %s volume=%s deleted=%v %v %v", c.Namespace, c.Name, c.ResourceVersion, c.Status.Phase, c.Spec.VolumeName, c.DeletionTimestamp, c.Annotations, c.Finalizers)
+	}
+	volumes, _ := w.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	for _, v := range volumes.Items {
+		w.t.Logf("volume %s rv=%s %s claim=%v %v", v.Name, v.ResourceVersion, v.Status.Phase, v.Spec.ClaimRef, v.Annotations)
+	}
+	vas, _ := w.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	for _, va := range vas.Items {
+		w.t.Logf("attachment %s rv=%s to %s deleted=%v %v %+v", va.Name, va.ResourceVersion, va.Spec.NodeName, va.DeletionTimestamp, va.Finalizers, va.Status)
+	}
+	nodes, _ := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	for _, n := range nodes.Items {
+		w.t.Logf("node %s rv=%s taints=%v attached=%v inUse=%v", n.Name, n.ResourceVersion, n.Spec.Taints, n.Status.VolumesAttached, n.Status.VolumesInUse)
+	}
+	events, _ := w.client.CoreV1().Events("").List(ctx, metav1.ListOptions{})
+	for _, e := range events.Items {
+		w.t.Logf("event %s %s %s", e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+}
+
 // none waits until left names nothing, asking at the start and after each event of the watch.
 func (w *world) none(what string, watchF watchFunc, left func() (string, error)) {
 	w.t.Helper()
@@ -165,6 +194,7 @@ func (w *world) none(what string, watchF watchFunc, left func() (string, error))
 		select {
 		case <-wt.ResultChan():
 		case <-w.ctx.Done():
+			w.dump()
 			w.t.Fatalf("waited in vain until %s goes: there is %s", what, name)
 		}
 	}

@@ -23,7 +23,7 @@ func TestFiftyAtOnce(t *testing.T) {
 	w.addClass("blk", storagev1.VolumeBindingWaitForFirstConsumer)
 	most := map[string]int{}
 	now := map[string]map[string]bool{}
-	w.start(w.provisioner, w.attacher, func(ctx context.Context) {
+	stop := w.start(w.provisioner, w.attacher, func(ctx context.Context) {
 		pods := w.client.CoreV1().Pods("default")
 		each(ctx, lister(pods.List), pods.Watch, func(o runtime.Object, gone bool) bool {
 			p := o.(*corev1.Pod)
@@ -68,6 +68,7 @@ func TestFiftyAtOnce(t *testing.T) {
 	}
 	w.check(w.client.CoreV1().Pods("default").Delete(w.ctx, "p07", metav1.DeleteOptions{}))
 	w.pod("more", func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
+	stop()
 	for n, c := range most {
 		if n != "" && c > limit {
 			t.Errorf("%s had %d pods at once", n, c)

@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	w := &world{t: t, ctx: ctx, client: client, meta: metaClient, lab: l, log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
 	w.close = func() {
 		cancel()
@@ -140,6 +140,7 @@ func until[T runtime.Object](w *world, what string, list func(context.Context, m
 		return ok
 	})
 	if !ok {
+		w.dump()
 		w.t.Fatalf("waited in vain: %s", what)
 	}
 	return found

@@ -62,10 +62,11 @@ func (c *Controller) considerDetach(ctx context.Context, at *attachment, soonest
 		return
 	}
 	c.pending.start(key, opDetach)
+	d := detachment{place: at.place, volume: at.volume, unverified: expired || tainted, ask: at.inUse && !forced}
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()
-		c.detach(ctx, key, detachment{place: at.place, volume: at.volume, unverified: expired || tainted, ask: at.inUse && !forced})
+		c.detach(ctx, key, d)
 	}()
 }
 
@@ -98,11 +99,11 @@ func (c *Controller) considerAttach(ctx context.Context, p place, w *want, soone
 		return
 	}
 	c.pending.start(key, opAttach)
-	pods := w.list()
+	v, pods := w.volume, w.list()
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()
-		c.attach(ctx, key, p, w.volume, pods)
+		c.attach(ctx, key, p, v, pods)
 	}()
 }
 

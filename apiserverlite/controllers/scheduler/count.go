@@ -13,17 +13,31 @@ import (
 // attachmentsByNode is an index of VolumeAttachments.
 const attachmentsByNode = "node"
 
-// countVolumes tells whether a node has room for the pod's volumes: the names of
-// the pod's volumes with their drivers, and how many slots would be left, the fewest
-// of any driver. A volume counts once however many pods on the node use it; one that
+// room is what a node has for a pod's volumes.
+type room struct {
+	names   map[string]string // of the pod's volumes, with their drivers
+	free    int               // slots that would be left, the fewest of any driver
+	missing int               // drivers that have not registered on the node
+}
+
+// countVolumes tells whether a node has room for the pod's volumes. A volume counts once however many pods on the node use it; one that
 // is attached counts though its pod is gone.
-func (s *Scheduler) countVolumes(pod *corev1.Pod, node string, pods []*corev1.Pod) (names map[string]string, free int, fits bool) {
-	names = map[string]string{}
-	s.volumeNames(pod, names)
-	free = math.MaxInt
+func (s *Scheduler) countVolumes(pod *corev1.Pod, node string, pods []*corev1.Pod) (r room, fits bool) {
+	r = room{names: map[string]string{}, free: math.MaxInt}
+	s.volumeNames(pod, r.names)
+	if len(r.names) == 0 {
+		return r, true
+	}
 	limits := s.limits(node)
-	if len(names) == 0 || len(limits) == 0 {
-		return names, free, true
+	absent := map[string]bool{}
+	for _, driver := range r.names {
+		if _, ok := limits[driver]; !ok {
+			absent[driver] = true
+		}
+	}
+	r.missing = len(absent)
+	if len(limits) == 0 {
+		return r, true
 	}
 	there := map[string]string{}
 	for _, p := range pods {
@@ -46,7 +60,7 @@ func (s *Scheduler) countVolumes(pod *corev1.Pod, node string, pods []*corev1.Po
 	for _, driver := range there {
 		used[driver]++
 	}
-	for name, driver := range names {
+	for name, driver := range r.names {
 		if _, ok := there[name]; !ok {
 			more[driver]++
 		}
@@ -55,15 +69,15 @@ func (s *Scheduler) countVolumes(pod *corev1.Pod, node string, pods []*corev1.Po
 		if limit, ok := limits[driver]; ok {
 			left := limit - used[driver] - n
 			if left < 0 {
-				return names, 0, false
+				return r, false
 			}
-			free = min(free, left)
+			r.free = min(r.free, left)
 		}
 	}
-	return names, free, true
+	return r, true
 }
 
-// limits returns how many volumes of each driver a node takes, where it says so.
+// limits returns how many volumes of each driver registered on a node it takes.
 func (s *Scheduler) limits(node string) map[string]int {
 	c, err := s.csiNodes.Get(node)
 	if err != nil {
@@ -71,6 +85,7 @@ func (s *Scheduler) limits(node string) map[string]int {
 	}
 	m := map[string]int{}
 	for _, d := range c.Spec.Drivers {
+		m[d.Name] = math.MaxInt
 		if d.Allocatable != nil && d.Allocatable.Count != nil {
 			m[d.Name] = int(*d.Allocatable.Count)
 		}

@@ -86,6 +86,7 @@ type candidate struct {
 	setbacks  int   // bindings to it that failed
 	preferred int64 // weight of the pod's preferences that it meets
 	avoided   int   // taints that the pod would rather not have
+	missing   int   // drivers of the pod's volumes that have not registered there yet
 	pods      int
 	free      int // volume slots of the pod's drivers left, the fewest of any
 }
@@ -138,6 +139,7 @@ func better(a, b *candidate) bool {
 		cmp.Compare(a.setbacks, b.setbacks),
 		cmp.Compare(b.preferred, a.preferred),
 		cmp.Compare(a.avoided, b.avoided),
+		cmp.Compare(a.missing, b.missing),
 		cmp.Compare(a.pods, b.pods),
 		cmp.Compare(b.free, a.free),
 	) < 0

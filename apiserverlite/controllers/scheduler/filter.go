@@ -132,15 +132,15 @@ func (s *Scheduler) filter(pod *corev1.Pod, n *needs, node *corev1.Node) (*candi
 	if n.exclusive {
 		return nil, []reason{{text: "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod", resolvable: true}}
 	}
-	names, free, fits := s.countVolumes(pod, node.Name, pods)
+	room, fits := s.countVolumes(pod, node.Name, pods)
 	if !fits {
 		return nil, []reason{{text: "node(s) exceed max volume count", resolvable: true}}
 	}
-	p := &plan{pod: pod, node: node.Name, volumes: names}
+	p := &plan{pod: pod, node: node.Name, volumes: room.names}
 	if why := s.findVolumes(p, n, node); len(why) > 0 {
 		return nil, why
 	}
-	c := &candidate{node: node, plan: p, setbacks: s.setbacks[pod.UID][node.Name], pods: len(pods), free: free}
+	c := &candidate{node: node, plan: p, setbacks: s.setbacks[pod.UID][node.Name], missing: room.missing, pods: len(pods), free: room.free}
 	c.preferred = preference(pod, node)
 	for i := range node.Spec.Taints {
 		if t := &node.Spec.Taints[i]; t.Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(pod, t) {
