@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"reflect"
+	"slices"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,3 +91,8 @@ func (m memory) List(gr schema.GroupResource, namespace string) []runtime.Object
 }
 
 func reflectSame(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
