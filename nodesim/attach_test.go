@@ -79,8 +79,8 @@ func (w *world) attachAndDetach(ctx context.Context) {
 		handle := string(a.Name)[len("kubernetes.io/csi/"+driverName+"^"):]
 		if want[handle] == "" && !slices.Contains(node.Status.VolumesInUse, a.Name) {
 			changed = true
+			w.guest.note("Detach", handle)
 			w.client.StorageV1().VolumeAttachments().Delete(ctx, attachmentName(handle), metav1.DeleteOptions{})
-			w.guest.note("Detach " + handle)
 			continue
 		}
 		delete(want, handle)

@@ -185,7 +185,7 @@ func TestVL03PodStaysUntilItsVolumesAreDown(t *testing.T) {
 	}
 	advance(w, 3*time.Minute)
 	e := w.waitEvent("FailedUnmount: Unable to unmount volumes: mounted volumes=[" + string(uniqueName("vol-1")) + "]")
-	if !strings.Contains(e.Message, "volume_unmount failed") {
+	if !strings.Contains(e.Message, "UnmountVolume.TearDown failed") {
 		t.Errorf("the event does not say why: %s", e.Message)
 	}
 	w.guest.set(nil, nil)

@@ -29,12 +29,14 @@ type guest struct {
 	caps    []csipb.NodeServiceCapability_RPC_Type
 
 	mu      sync.Mutex
-	calls   []string                // guarded by mu: method and volume
-	fault   func(call string) error // guarded by mu: an error instead of the work
-	after   func(call string) error // guarded by mu: an error after the work
-	changed chan struct{}           // guarded by mu: closes at the next call
-	staged  map[string]int          // guarded by mu: publishes by staged volume
-	told    []*registration.RegistrationStatus
+	calls   []string                            // guarded by mu: method and volume
+	fault   func(call string) error             // guarded by mu: an error instead of the work
+	after   func(call string) error             // guarded by mu: an error after the work
+	changed chan struct{}                       // guarded by mu: closes at the next call
+	told    []*registration.RegistrationStatus  // guarded by mu
+	stages  []*csipb.NodeStageVolumeRequest     // guarded by mu
+	pubs    []*csipb.NodePublishVolumeRequest   // guarded by mu
+	order   func(method, volume, target string) // is told of each call before its work; set before start
 	stops   []func()
 }
 
@@ -57,7 +59,7 @@ func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.
 }
 
 func newGuest(name, node string, m mount.Interface) *guest {
-	return &guest{name: name, node: node, mounter: m, changed: make(chan struct{}), staged: map[string]int{},
+	return &guest{name: name, node: node, mounter: m, changed: make(chan struct{}),
 		caps: []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}}
 }
 
@@ -97,7 +99,7 @@ func (g *guest) stop() {
 func (g *guest) ring() { close(g.changed); g.changed = make(chan struct{}) }
 
 // call records a call and does its work, unless it is told to fail.
-func (g *guest) call(method, volume string, work func() error) error {
+func (g *guest) call(method, volume, target string, work func() error) error {
 	call := method + " " + volume
 	g.mu.Lock()
 	g.calls = append(g.calls, call)
@@ -109,6 +111,9 @@ func (g *guest) call(method, volume string, work func() error) error {
 			return err
 		}
 	}
+	if g.order != nil {
+		g.order(method, volume, target)
+	}
 	if err := work(); err != nil {
 		return err
 	}
@@ -119,10 +124,13 @@ func (g *guest) call(method, volume string, work func() error) error {
 }
 
 // note adds to the record what somebody else did.
-func (g *guest) note(call string) {
+func (g *guest) note(method, volume string) {
+	if g.order != nil {
+		g.order(method, volume, "")
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.calls = append(g.calls, call)
+	g.calls = append(g.calls, method+" "+volume)
 	g.ring()
 }
 
@@ -181,17 +189,23 @@ func (g *guest) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesR
 }
 
 func (g *guest) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
-	return &csipb.NodeStageVolumeResponse{}, g.call("Stage", r.VolumeId, func() error {
+	g.mu.Lock()
+	g.stages = append(g.stages, r)
+	g.mu.Unlock()
+	return &csipb.NodeStageVolumeResponse{}, g.call("Stage", r.VolumeId, r.StagingTargetPath, func() error {
 		return g.mount("/dev/disk/by-id/"+r.VolumeId, r.StagingTargetPath)
 	})
 }
 
 func (g *guest) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
-	return &csipb.NodeUnstageVolumeResponse{}, g.call("Unstage", r.VolumeId, func() error { return g.unmount(r.StagingTargetPath) })
+	return &csipb.NodeUnstageVolumeResponse{}, g.call("Unstage", r.VolumeId, r.StagingTargetPath, func() error { return g.unmount(r.StagingTargetPath) })
 }
 
 func (g *guest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
-	return &csipb.NodePublishVolumeResponse{}, g.call("Publish", r.VolumeId, func() error {
+	g.mu.Lock()
+	g.pubs = append(g.pubs, r)
+	g.mu.Unlock()
+	return &csipb.NodePublishVolumeResponse{}, g.call("Publish", r.VolumeId, r.TargetPath, func() error {
 		if r.StagingTargetPath != "" {
 			if not, err := g.mounter.IsLikelyNotMountPoint(r.StagingTargetPath); err != nil || not {
 				return fmt.Errorf("publish %s before it is staged (%v)", r.VolumeId, err)
@@ -209,7 +223,7 @@ func (g *guest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeR
 }
 
 func (g *guest) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
-	return &csipb.NodeUnpublishVolumeResponse{}, g.call("Unpublish", r.VolumeId, func() error {
+	return &csipb.NodeUnpublishVolumeResponse{}, g.call("Unpublish", r.VolumeId, r.TargetPath, func() error {
 		if err := g.unmount(r.TargetPath); err != nil {
 			return err
 		}

@@ -51,6 +51,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Run(kind+"/"+p.Name, func(t *testing.T) {
 				t.Parallel() // they wait for pauses most of the time
 				w := newWorld(t)
+				w.hurry()
 				if kind == "filesystem" { // so that its ownership is walked
 					w.addDriver(func(d *storagev1.CSIDriver) { file := storagev1.FileFSGroupPolicy; d.Spec.FSGroupPolicy = &file })
 				}

@@ -62,7 +62,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	csiDrivers := drivers.Storage().V1().CSIDrivers()
 	l.drivers = csiDrivers.Informer().HasSyncedChecker()
 	l.host = &volumeplugin.Host{
-		Node: n.c.Name, Layout: n.layout, Client: n.client, Mounter: n.c.Mounter, Simulated: n.c.Simulated, Lab: n.c.Lab,
+		Life: ctx, Node: n.c.Name, Layout: n.layout, Client: n.client, Mounter: n.c.Mounter, Simulated: n.c.Simulated, Lab: n.c.Lab,
 		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory,
 		CSIDriversSynced: func(ctx context.Context) error { return waitDone(ctx, l.drivers, "the cache of CSIDrivers") },
 	}

@@ -66,6 +66,7 @@ type Node struct {
 	c      Config
 	layout volumeplugin.Layout
 	client kubernetes.Interface
+	hangUp func() // closes idle connections to the API
 
 	mu   sync.Mutex
 	life *life // guarded by mu: set while Run runs
@@ -81,11 +82,20 @@ func New(c Config) (*Node, error) {
 		cfg.ContentType = "application/vnd.kubernetes.protobuf"
 		cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	}
-	client, err := kubernetes.NewForConfig(cfg)
+	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make node %s: %w", c.Name, err)
 	}
-	return newNode(c, client)
+	client, err := kubernetes.NewForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("make node %s: %w", c.Name, err)
+	}
+	n, err := newNode(c, client)
+	if err != nil {
+		return nil, err
+	}
+	n.hangUp = hc.CloseIdleConnections
+	return n, nil
 }
 
 func newNode(c Config, client kubernetes.Interface) (*Node, error) {
@@ -99,7 +109,7 @@ func newNode(c Config, client kubernetes.Interface) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make node %s: %w", c.Name, err)
 	}
-	return &Node{c: c, layout: volumeplugin.Layout{Root: root}, client: client}, nil
+	return &Node{c: c, layout: volumeplugin.Layout{Root: root}, client: client, hangUp: func() {}}, nil
 }
 
 // KubeletRoot is the kubelet's directory on a node that lies at root.
@@ -128,6 +138,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.life = l
 	n.mu.Unlock()
 	l.run(ctx)
+	n.hangUp()
 	n.mu.Lock()
 	n.life = nil
 	n.mu.Unlock()

@@ -13,8 +13,12 @@ import (
 // The tests wait for pauses most of the time, so more of them run at once than there are cores.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		panic(err)
+	set := map[string]string{"test.parallel": "16", "rapid.checks": "20"}
+	flag.Visit(func(f *flag.Flag) { delete(set, f.Name) }) // what the command line says stands
+	for name, value := range set {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -143,7 +144,7 @@ func (w *worker) write(ctx context.Context, pod *v1.Pod) error {
 	if same(have, s) {
 		return nil
 	}
-	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.uid}, "status": s})
+	b, err := statusPatch(w.uid, s)
 	if err != nil {
 		return err
 	}
@@ -156,6 +157,21 @@ func (w *worker) write(ctx context.Context, pod *v1.Pod) error {
 	}
 	w.written = s
 	return nil
+}
+
+// statusPatch merges s into the status. The addresses are lists that would merge by
+// address: a pod that has another one after a reboot would keep both, so they are replaced.
+func statusPatch(uid types.UID, s *v1.PodStatus) ([]byte, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range []string{"podIPs", "hostIPs"} {
+		if items, ok := fields[list].([]any); ok {
+			fields[list] = append([]any{map[string]any{"$patch": "replace"}}, items...)
+		}
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": fields})
 }
 
 // same compares what the kubelet owns in a status.

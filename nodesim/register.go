@@ -188,35 +188,47 @@ func (l *life) patchStatus(ctx context.Context, status map[string]any) error {
 
 // keepLease renews the node's lease.
 func (l *life) keepLease(ctx context.Context) {
+	var held *coordv1.Lease
 	for ctx.Err() == nil {
-		if err := l.renewLease(ctx); err != nil && ctx.Err() == nil {
+		lease, err := l.renewLease(ctx, held)
+		if err != nil && ctx.Err() == nil {
 			l.log.Warn().Err(err).Msg("renew node lease")
 		}
+		held = lease // nil after an error: it is read again
 		l.sleep(ctx, nil, leaseRenewal)
 	}
 }
 
-func (l *life) renewLease(ctx context.Context) error {
+// renewLease renews the lease as it was last written, or else as the API has it, or makes it.
+func (l *life) renewLease(ctx context.Context, held *coordv1.Lease) (*coordv1.Lease, error) {
 	leases := l.client.CoordinationV1().Leases(leaseNamespace)
 	now := metav1.NewMicroTime(l.clock.Now())
-	lease, err := leases.Get(ctx, l.c.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		seconds := int32(leaseDuration)
-		lease = &coordv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: l.c.Name, Namespace: leaseNamespace},
-			Spec:       coordv1.LeaseSpec{HolderIdentity: &l.c.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	if held == nil {
+		lease, err := leases.Get(ctx, l.c.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return l.createLease(ctx, now)
 		}
-		if uid := l.own.uid(); uid != "" {
-			lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.c.Name, UID: uid}}
+		if err != nil {
+			return nil, err
 		}
-		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
-		return err
+		held = lease.DeepCopy()
 	}
+	held.Spec.RenewTime = &now
+	lease, err := leases.Update(ctx, held, metav1.UpdateOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lease = lease.DeepCopy()
-	lease.Spec.RenewTime = &now
-	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
-	return err
+	return lease.DeepCopy(), nil
+}
+
+func (l *life) createLease(ctx context.Context, now metav1.MicroTime) (*coordv1.Lease, error) {
+	seconds := int32(leaseDuration)
+	lease := &coordv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: l.c.Name, Namespace: leaseNamespace},
+		Spec:       coordv1.LeaseSpec{HolderIdentity: &l.c.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	}
+	if uid := l.own.uid(); uid != "" {
+		lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.c.Name, UID: uid}}
+	}
+	return l.client.CoordinationV1().Leases(leaseNamespace).Create(ctx, lease, metav1.CreateOptions{})
 }

@@ -46,6 +46,7 @@ type world struct {
 	mounter *mount.FakeMounter
 	guest   *guest
 	log     zerolog.Logger
+	close   func()
 
 	mu      sync.Mutex
 	watches map[string]int // guarded by mu: by resource
@@ -82,13 +83,14 @@ func newWorld(t *testing.T) *world {
 	w.guest = newGuest(driverName, nodeName, w.mounter)
 	w.guest.start(t, KubeletRoot(root))
 	stop := w.runAttachController()
-	t.Cleanup(func() {
+	w.close = sync.OnceFunc(func() {
 		w.stopKubelet()
 		w.guest.stop()
 		stop()
 		cancel()
 		os.RemoveAll(root)
 	})
+	t.Cleanup(w.close)
 	return w
 }
 
@@ -404,3 +406,24 @@ func (w *world) path(p *v1.Pod, volume string) string {
 
 // advance moves the lab's clock.
 func advance(w *world, d time.Duration) { w.lab.Clock.(*lab.Clock).Advance(d) }
+
+// hurry makes the lab's time pass forty times as fast, so that pauses are short.
+func (w *world) hurry() {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := time.NewTicker(5 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				advance(w, 200*time.Millisecond)
+			case <-done:
+				return
+			}
+		}
+	})
+	stop := w.close
+	w.close = sync.OnceFunc(func() { close(done); wg.Wait(); stop() })
+	w.t.Cleanup(w.close)
+}

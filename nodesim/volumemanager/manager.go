@@ -86,6 +86,7 @@ type Manager struct {
 
 	mu        sync.Mutex
 	processed map[types.UID]bool // guarded by mu: absent, to do, done
+	read      bool               // guarded by mu: what is on disk was read
 	populated bool               // guarded by mu: a pass that began after the pods were ready has ended
 	owed      []UniqueName       // guarded by mu: reconstructed volumes whose attachment is not confirmed
 	synced    bool               // guarded by mu: nothing is owed any more
@@ -136,12 +137,12 @@ func wake(c chan struct{}) {
 	}
 }
 
-// ready tells whether volumes may be taken down: all pods are known, and the
-// attachments of what was found on disk are confirmed.
+// ready tells whether volumes may be taken down: the disk was read, all pods are
+// known, and the attachments of what was found on disk are confirmed.
 func (m *Manager) ready() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.populated && len(m.owed) == 0
+	return m.read && m.populated && len(m.owed) == 0
 }
 
 // Ready tells whether volumes may be taken down: all pods are known, and what was

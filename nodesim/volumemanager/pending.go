@@ -184,7 +184,9 @@ func (p *pending) describe(name UniqueName) []string {
 	defer p.mu.Unlock()
 	var out []string
 	for _, o := range p.ops[name] {
-		if o.running {
+		if o.running && o.last != "" {
+			out = append(out, fmt.Sprintf("%s is running again, the last try failed: %s", o.name, o.last))
+		} else if o.running {
 			out = append(out, o.name+" is running")
 		} else {
 			out = append(out, fmt.Sprintf("%s failed, next try after %s: %s", o.name, o.ended.Add(o.pause).Format(time.TimeOnly), o.last))

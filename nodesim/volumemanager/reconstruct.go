@@ -59,7 +59,7 @@ func (m *Manager) reconstruct(_ context.Context) {
 		}
 	}
 	m.mu.Lock()
-	m.failed = failed
+	m.read, m.failed = true, failed
 	for name := range names {
 		m.owed = append(m.owed, name)
 	}

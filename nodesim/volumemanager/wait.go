@@ -62,10 +62,11 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 }
 
 // WaitForUnmount waits until nothing of the pod is or may be mounted, nor is being
-// mounted, for 2m3s at most. Nothing will be mounted for the pod after it.
+// mounted, for 2m3s at most. Nothing will be mounted for the pod after it. While
+// nothing may be unmounted nothing is known to be unmounted either.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid types.UID) error {
 	wake(m.populate)
-	err := m.wait(ctx, uid, func() bool { return !m.PossiblyMounted(uid) })
+	err := m.wait(ctx, uid, func() bool { return m.ready() && !m.PossiblyMounted(uid) })
 	if err == nil {
 		return nil
 	}

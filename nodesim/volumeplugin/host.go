@@ -15,6 +15,8 @@ import (
 
 // Host is what a node gives its plugins. It does not change during a kubelet's life.
 type Host struct {
+	// Life ends with the kubelet; it bounds lookups that have no context of their own.
+	Life      context.Context
 	Node      string
 	Layout    Layout
 	Client    kubernetes.Interface

@@ -88,7 +88,7 @@ func (p *Plugin) SupportsMountOptions() bool { return true }
 
 // RequiresRemount follows CSIDriver.spec.requiresRepublish.
 func (p *Plugin) RequiresRemount(s *volumeplugin.Spec) bool {
-	d, err := p.csiDriver(context.Background(), driverOf(s))
+	d, err := p.csiDriver(p.host.Life, driverOf(s))
 	return err == nil && d != nil && d.Spec.RequiresRepublish != nil && *d.Spec.RequiresRepublish
 }
 
@@ -97,7 +97,7 @@ func (p *Plugin) Attachable(s *volumeplugin.Spec) (bool, error) {
 	if s.PV == nil {
 		return false, nil
 	}
-	skip, err := p.skipAttach(context.Background(), driverOf(s))
+	skip, err := p.skipAttach(p.host.Life, driverOf(s))
 	return !skip, err
 }
 
