@@ -45,6 +45,17 @@ type reply struct {
 const maxBody = 3 << 20
 
 func (x *exchange) body() ([]byte, error) {
+	b, err := x.read()
+	if err != nil {
+		return nil, err
+	}
+	if number, found := registry.Outsized(b); found {
+		return nil, badRequest("the request's body holds the number %s, which no quantity can be", number)
+	}
+	return b, nil
+}
+
+func (x *exchange) read() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, tooLarge(maxBody)
 	}

@@ -138,7 +138,7 @@ func (c *Cluster) openBoxes() error {
 			return err
 		}
 	}
-	reg, err := registry.New()
+	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca)})
 	if err != nil {
 		return err
 	}

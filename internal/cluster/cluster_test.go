@@ -166,7 +166,7 @@ func TestBadClaims(t *testing.T) {
 	u := user{c.Client()}
 	must(t, u.class(ctx, storagev1.VolumeBindingImmediate))
 	for _, x := range []struct{ name, size, class, reason, words string }{
-		{"huge", "20Ti", testClass, "ProvisioningFailed", "16 TiB"},
+		{"huge", "20Ti", testClass, "ProvisioningFailed", "at most 16384 GiB"},
 		{"unknown", "1Gi", "gold", "ProvisioningFailed", `"gold" not found`},
 	} {
 		w, err := u.client.CoreV1().Events("default").Watch(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + x.name})

@@ -16,7 +16,7 @@ import (
 )
 
 func TestOnePortSpeaksBoth(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer goleak.VerifyNone(t, append(known, goleak.IgnoreCurrent())...)
 	l := Layout{t.TempDir()}
 	if err := l.Prepare(); err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ func (c *Cluster) WatchLives(ctx context.Context) (<-chan stages.Life, error) {
 	for _, inf := range []cache.SharedIndexInformer{
 		f.Core().V1().PersistentVolumeClaims().Informer(), f.Core().V1().PersistentVolumes().Informer(), f.Core().V1().Pods().Informer(),
 		f.Core().V1().Events().Informer(), f.Storage().V1().VolumeAttachments().Informer(), f.Storage().V1().StorageClasses().Informer(),
+		f.Storage().V1().CSINodes().Informer(), // they translate the driver's node ids
 	} {
 		inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { send(o, false) },

@@ -85,9 +85,11 @@ func (s *Scheduler) needs(pod *corev1.Pod) (*needs, string) {
 	return n, ""
 }
 
-// fullyBound tells whether the volume controller has completed the claim's binding.
+// fullyBound tells whether the volume controller has completed the claim's binding. The
+// phase is its last write, and what the kubelet asks for: a pod that is on its node earlier
+// fails there and waits for its next sync. Upstream's scheduler looks once a second and rarely sees the gap.
 func fullyBound(c *corev1.PersistentVolumeClaim) bool {
-	return c.Spec.VolumeName != "" && metav1.HasAnnotation(c.ObjectMeta, volume.AnnBindCompleted)
+	return c.Spec.VolumeName != "" && metav1.HasAnnotation(c.ObjectMeta, volume.AnnBindCompleted) && c.Status.Phase == corev1.ClaimBound
 }
 
 func exclusive(c *corev1.PersistentVolumeClaim) bool {
