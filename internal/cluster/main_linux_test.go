@@ -36,6 +36,7 @@ func child(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+	RouteLogs(log)
 	c, err := Start(ctx, Options{State: dir, Listen: "127.0.0.1:0", Devices: host.Mode(os.Getenv("DRYDOCK_TEST_DEVICES")), Log: log})
 	if err != nil {
 		return err
