@@ -309,7 +309,11 @@ func (k *kube) get(ctx context.Context, out io.Writer, args []string, namespace 
 	if asJSON {
 		accept = "application/json"
 	}
-	body, err := client.Get().AbsPath(path...).SetHeader("Accept", accept).DoRaw(ctx)
+	result := client.Get().AbsPath(path...).SetHeader("Accept", accept).Do(ctx)
+	if err := result.Error(); err != nil {
+		return fmt.Errorf("get %s: %w", strings.Join(args, " "), err)
+	}
+	body, err := result.Raw()
 	if err != nil {
 		return fmt.Errorf("get %s: %w", strings.Join(args, " "), err)
 	}

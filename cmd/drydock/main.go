@@ -39,8 +39,9 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "drydock:", err)
 	var usage usageError
+	var option cluster.OptionError
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &option):
 		return exitUsage
 	case errors.Is(err, errNotRunning):
 		return exitNotRunning

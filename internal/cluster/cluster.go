@@ -72,7 +72,7 @@ type Cluster struct {
 // Start brings a cluster up. The cluster runs until Close; ctx bounds the start only.
 func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err := o.complete(); err != nil {
-		return nil, err
+		return nil, OptionError{err}
 	}
 	c = &Cluster{Layout: Layout{o.State}, opts: o, log: o.Log, started: time.Now(), nodes: map[string]*nodesim.Node{}}
 	defer func() {

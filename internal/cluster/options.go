@@ -42,6 +42,11 @@ type Options struct {
 
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?$`)
 
+// OptionError is the kind of error that options get which cannot work together or at all.
+type OptionError struct{ error }
+
+func (e OptionError) Unwrap() error { return e.error }
+
 // complete fills in defaults and refuses what cannot work, before anything is made.
 func (o *Options) complete() error {
 	if o.Name == "" {

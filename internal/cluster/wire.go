@@ -35,7 +35,7 @@ const (
 	// defaultFSType is written into volumes whose class names none, so that a pod's fsGroup has effect on them.
 	defaultFSType = "ext4"
 	// retryStart is the sidecars' first pause after a failure. Upstream's second is made for clouds far away.
-	retryStart = 100 * time.Millisecond
+	retryStart = 20 * time.Millisecond
 )
 
 // installDriver does what the driver's manifests would: it registers the CSIDriver object.
