@@ -30,7 +30,6 @@ var allowed = map[string][]string{
 	"internal/check":    {},
 	"internal/stages":   {"internal/lab"},
 	"internal/imports":  {},
-	"internal/tools":    {},
 	"internal/scenario": {"internal/lab", "internal/check", "internal/stages"},
 	"internal/cluster": {"fakecloud", "apiserverlite", "driver", "nodesim", "web",
 		"internal/lab", "internal/sock", "internal/host", "internal/mounts", "internal/check", "internal/stages", "internal/scenario"},
@@ -128,7 +127,7 @@ func checkLibrary(t *testing.T, pkg, imp string) {
 		for _, part := range strings.Fields(o.part) {
 			ok = ok || pkg == part || strings.HasPrefix(pkg, part+"/")
 		}
-		if !ok && pkg != "internal/tools" {
+		if !ok {
 			t.Errorf("%s imports %s, which is only for %q: %s", pkg, imp, o.part, o.reason)
 		}
 	}
