@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,11 +50,12 @@ type life struct {
 	drivers   cache.DoneChecker // the cache of CSIDrivers is complete
 	podsKnown cache.DoneChecker
 	house     chan struct{} // wakes housekeeping
+	doubted   chan struct{} // wakes the status report: somebody has called the node silent
 	workers   sync.WaitGroup
 }
 
 func newLife(ctx context.Context, n *Node) (*life, error) {
-	l := &life{Node: n, ctx: ctx, clock: n.c.Lab.Clock, log: n.c.Log, own: newOwnNode(), house: make(chan struct{}, 1), bootID: bootID(), ips: newAddresses(n.c.Name)}
+	l := &life{Node: n, ctx: ctx, clock: n.c.Lab.Clock, log: n.c.Log, own: newOwnNode(), house: make(chan struct{}, 1), doubted: make(chan struct{}, 1), bootID: bootID(), ips: newAddresses(n.c.Name)}
 	l.pods = newPodTable()
 	l.events = record.NewBroadcaster(record.WithContext(ctx))
 	l.recorder = l.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: n.c.Name})
@@ -90,6 +92,12 @@ func (l *life) watch() error {
 		if o.Name == l.c.Name {
 			l.own.set(o)
 			l.volumes.NodeChanged()
+			if l.own.silent() {
+				select {
+				case l.doubted <- struct{}{}:
+				default:
+				}
+			}
 		}
 	}, func(*v1.Node) {}))
 	pods := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -267,6 +275,14 @@ func (o *ownNode) attached() (map[volumemanager.UniqueName]bool, bool) {
 		out[a.Name] = true
 	}
 	return out, true
+}
+
+// silent tells whether the node lifecycle controller has given the kubelet up.
+func (o *ownNode) silent() bool {
+	n := o.get()
+	return n != nil && slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown
+	})
 }
 
 // uid of the Node object, empty before it is known.

@@ -114,8 +114,8 @@ func (l *life) status(have []v1.NodeCondition, notReady string) v1.NodeStatus {
 	}
 }
 
-// keepStatus reports the status now and every five minutes, and volumesInUse as soon
-// as it changes. Before the volumes on disk are known the list is left as it was.
+// keepStatus reports the status now, every five minutes and when the node was called
+// silent, and volumesInUse as soon as it changes. Before the volumes on disk are known the list is left as it was.
 func (l *life) keepStatus(ctx context.Context) {
 	// The timer of the report runs across changes of volumesInUse.
 	due := l.clock.Now()
@@ -125,7 +125,7 @@ func (l *life) keepStatus(ctx context.Context) {
 		changed := l.volumes.Changed()
 		now := l.clock.Now()
 		patch := map[string]any{}
-		if report := !now.Before(due); report {
+		if report := !now.Before(due) || l.own.silent(); report {
 			var have []v1.NodeCondition
 			if n := l.own.get(); n != nil {
 				have = n.Status.Conditions
@@ -153,7 +153,14 @@ func (l *life) keepStatus(ctx context.Context) {
 				reported, known = inUse, true
 			}
 		}
-		l.sleep(ctx, changed, due.Sub(l.clock.Now()))
+		t := l.clock.NewTimer(due.Sub(l.clock.Now()))
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-l.doubted:
+		case <-t.C():
+		}
+		t.Stop()
 	}
 }
 

@@ -77,8 +77,13 @@ func (f *flags) demo(ctx context.Context, c *cluster.Cluster, out io.Writer, exi
 		return nil
 	}
 	s := f.suffix()
+	where, err := c.Published(ctx, metav1.NamespaceDefault, podName(objs))
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(out, `
-the pod runs. Its data lies in %s
+the pod runs. Its data lies in
+  %s
 
   dashboard   %s/
 
@@ -88,14 +93,17 @@ try next, in another terminal:
   drydock check%s                            # API, cloud, kernel and files agree
 
 Ctrl-C stops the cluster; its state stays for the next time.
-`, c.Layout.Nodes(), c.URL(), s, s, s)
+`, where, c.URL(), s, s, s)
 	<-ctx.Done()
 	return nil
 }
 
-func claimName(objs []manifest) string {
+func claimName(objs []manifest) string { return firstOf(objs, "PersistentVolumeClaim") }
+func podName(objs []manifest) string   { return firstOf(objs, "Pod") }
+
+func firstOf(objs []manifest, kind string) string {
 	for _, o := range objs {
-		if o.GetKind() == "PersistentVolumeClaim" {
+		if o.GetKind() == kind {
 			return o.GetName()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -144,7 +145,8 @@ func (f *flags) logger(w io.Writer) (zerolog.Logger, error) {
 // layout is the state directory that the flags name.
 func (f *flags) layout() (cluster.Layout, error) {
 	if f.state != "" {
-		return cluster.Layout{Root: f.state}, nil
+		dir, err := filepath.Abs(f.state)
+		return cluster.Layout{Root: dir}, err
 	}
 	dir, err := cluster.DefaultState(f.name)
 	if err != nil {

@@ -233,3 +233,29 @@ func TestPortInUse(t *testing.T) {
 		t.Errorf("a database was made: %v", err)
 	}
 }
+
+// TestNodeCalledSilentSpeaksAgain says of a healthy node that nobody hears from it: its kubelet contradicts at once.
+func TestNodeCalledSilentSpeaksAgain(t *testing.T) {
+	c := begin(t, Options{Devices: host.Sim, Nodes: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	nodes := c.Client().CoreV1().Nodes()
+	n, err := nodes.Get(ctx, "n1", metav1.GetOptions{})
+	must(t, err)
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			n.Status.Conditions[i].Status = corev1.ConditionUnknown
+		}
+	}
+	n, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	must(t, err)
+	w, err := nodes.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=n1", ResourceVersion: n.ResourceVersion})
+	must(t, err)
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if now, ok := e.Object.(*corev1.Node); ok && c.isReady(*now) {
+			return
+		}
+	}
+	t.Error("the node stays Unknown")
+}

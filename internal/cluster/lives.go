@@ -3,12 +3,17 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"drydock.dev/drydock/internal/host"
 	"drydock.dev/drydock/internal/stages"
 )
 
@@ -98,4 +103,22 @@ func (c *Cluster) WatchLives(ctx context.Context) (<-chan stages.Life, error) {
 		}
 	}
 	return out, nil
+}
+
+// Published is where a pod's first claim is published, as somebody outside of this
+// process reaches it: with real devices through the process's mount namespace.
+func (c *Cluster) Published(ctx context.Context, namespace, pod string) (string, error) {
+	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("find the volume of pod %s/%s: %w", namespace, pod, err)
+	}
+	pattern := filepath.Join(c.Layout.Kubelet(p.Spec.NodeName), "pods", string(p.UID), "volumes", "kubernetes.io~csi", "*", "mount")
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("find the volume of pod %s/%s: nothing is published at %s", namespace, pod, pattern)
+	}
+	if c.Mode == host.Loop {
+		return filepath.Join("/proc", strconv.Itoa(os.Getpid()), "root", found[0]), nil
+	}
+	return found[0], nil
 }

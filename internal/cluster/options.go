@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -96,6 +97,9 @@ func (o *Options) complete() error {
 		if o.State, err = DefaultState(o.Name); err != nil {
 			return err
 		}
+	}
+	if o.State, err = filepath.Abs(o.State); err != nil {
+		return fmt.Errorf("find state directory %s: %w", o.State, err)
 	}
 	return nil
 }
