@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -76,24 +77,24 @@ func (f *flags) demo(ctx context.Context, c *cluster.Cluster, out io.Writer, exi
 	if exit {
 		return nil
 	}
-	s := f.suffix()
+	s, self := f.suffix(), os.Args[0]
 	where, err := c.Published(ctx, metav1.NamespaceDefault, podName(objs))
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, `
 the pod runs. Its data lies in
-  %s
+  %[1]s
 
-  dashboard   %s/
+  dashboard   %[2]s/
 
 try next, in another terminal:
-  eval "$(drydock env%s)" && kubectl get pods,pvc,pv,volumeattachments
-  drydock delete%s -f examples/pod.yaml      # and watch the way back
-  drydock check%s                            # API, cloud, kernel and files agree
+  eval "$(%[3]s env%[4]s)" && kubectl get pods,pvc,pv,volumeattachments
+  %[3]s delete%[4]s -f examples/pod.yaml      # and watch the way back in the dashboard
+  %[3]s check%[4]s                            # API, cloud, kernel and files agree
 
 Ctrl-C stops the cluster; its state stays for the next time.
-`, where, c.URL(), s, s, s)
+`, where, c.URL(), self, s)
 	<-ctx.Done()
 	return nil
 }

@@ -157,8 +157,8 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "cluster %s is ready in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        drydock down%s\n",
-			f.name, run.pid, run.url(), l.Kubeconfig(), f.suffix())
+		fmt.Fprintf(out, "cluster %s is ready in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        %s down%s\n",
+			f.name, run.pid, run.url(), l.Kubeconfig(), os.Args[0], f.suffix())
 		return nil
 	}
 	waitErr := child.Wait()

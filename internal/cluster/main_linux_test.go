@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "tests of real devices need a private mount namespace:", err)
 		}
 	}
+	RouteLogs(zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
 	if dir := os.Getenv(childState); dir != "" {
 		if err := child(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -36,7 +37,6 @@ func child(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger()
-	RouteLogs(log)
 	c, err := Start(ctx, Options{State: dir, Listen: "127.0.0.1:0", Devices: host.Mode(os.Getenv("DRYDOCK_TEST_DEVICES")), Log: log})
 	if err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 )
 
 func newParts(t *testing.T) *parts {
-	t.Cleanup(func() { goleak.VerifyNone(t) })
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, append(known, before)...) })
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &parts{lab: lab.New(lab.Options{}), log: zerolog.Nop(), ctx: ctx}
 	t.Cleanup(func() { p.stopAll(); cancel() })
