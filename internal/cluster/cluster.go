@@ -49,7 +49,7 @@ type Cluster struct {
 	id      *identity
 	auth    *authenticator
 	started time.Time
-	// transport carries the requests of this process's components to the listener.
+	// transport carries the requests of this process's components to the server.
 	transport *http.Transport
 
 	lock    *lock
@@ -101,7 +101,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	c.http = newHTTPServers(ln, c.id, c.log)
 	c.Lab = lab.New(lab.Options{})
 	c.auth = newAuthenticator(c.id.token)
-	c.transport = newTransport()
+	c.transport = c.http.transport()
 
 	run, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
@@ -230,8 +230,8 @@ func (c *Cluster) NodeNames() []string {
 // Client is a client of the cluster's Kubernetes API, as its owner.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
-// RESTConfig is how a component of this process reaches the Kubernetes API: over the
-// listener, in plain HTTP, with a credential of its own and no limit on the client's side.
+// RESTConfig is how a component of this process reaches the Kubernetes API: in plain HTTP,
+// with a credential of its own and no limit on the client's side. It works in this process only.
 func (c *Cluster) RESTConfig(component string) *rest.Config {
 	return &rest.Config{
 		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1, Transport: c.transport,

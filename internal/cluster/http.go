@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // shutdownWait is how long requests in flight may take when the cluster stops. Watches
@@ -19,7 +20,7 @@ import (
 const shutdownWait = 500 * time.Millisecond
 
 func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServers {
-	h := &httpServers{split: newSplit(l), log: log}
+	h := &httpServers{split: newSplit(l), inside: bufconn.Listen(insideBuffer), log: log}
 	base, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
 	make := func() *http.Server {
@@ -36,6 +37,7 @@ func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServe
 // httpServers serve one handler on the one listener, in TLS and in plain HTTP.
 type httpServers struct {
 	split      *split
+	inside     *bufconn.Listener // for this process's components: the same HTTP, without the kernel's sockets
 	tls, plain *http.Server
 	cancel     context.CancelFunc // of every request
 	wg         sync.WaitGroup
@@ -48,9 +50,10 @@ func (h *httpServers) serve(handler http.Handler) {
 		h.split.run,
 		func() error { return h.tls.ServeTLS(h.split.tls, "", "") },
 		func() error { return h.plain.Serve(h.split.plain) },
+		func() error { return h.plain.Serve(h.inside) },
 	} {
 		h.wg.Go(func() {
-			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) && err.Error() != "closed" {
 				h.log.Error().Err(err).Msg("the listener ended")
 			}
 		})
@@ -66,15 +69,21 @@ func (h *httpServers) close() error {
 			s.Close()
 		}
 	}
-	err := h.split.Close()
+	err := errors.Join(h.split.Close(), h.inside.Close())
 	h.wg.Wait()
 	return err
 }
 
-// newTransport is for the many components of one process that all speak to one address: it
-// keeps their connections, where the default transport keeps two, and packs nothing.
-func newTransport() *http.Transport {
-	return &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true}
+// insideBuffer is what an inside connection holds in each direction.
+const insideBuffer = 32 << 10
+
+// transport is for the many components of this process, which all speak to one server: it keeps
+// their connections, where the default transport keeps two, and packs nothing.
+func (h *httpServers) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return h.inside.DialContext(ctx) },
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}
 }
 
 // httpLog keeps net/http's complaints at debug level: clients that hang up are no news.
