@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // shutdownWait is how long requests in flight may take when the cluster stops. Watches
@@ -20,7 +19,7 @@ import (
 const shutdownWait = 500 * time.Millisecond
 
 func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServers {
-	h := &httpServers{split: newSplit(l), inside: bufconn.Listen(insideBuffer), log: log}
+	h := &httpServers{split: newSplit(l), inside: newInside(), log: log}
 	base, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
 	make := func() *http.Server {
@@ -37,7 +36,7 @@ func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServe
 // httpServers serve one handler on the one listener, in TLS and in plain HTTP.
 type httpServers struct {
 	split      *split
-	inside     *bufconn.Listener // for this process's components: the same HTTP, without the kernel's sockets
+	inside     *inside
 	tls, plain *http.Server
 	cancel     context.CancelFunc // of every request
 	wg         sync.WaitGroup
@@ -53,7 +52,7 @@ func (h *httpServers) serve(handler http.Handler) {
 		func() error { return h.plain.Serve(h.inside) },
 	} {
 		h.wg.Go(func() {
-			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) && err.Error() != "closed" {
+			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 				h.log.Error().Err(err).Msg("the listener ended")
 			}
 		})
@@ -74,14 +73,11 @@ func (h *httpServers) close() error {
 	return err
 }
 
-// insideBuffer is what an inside connection holds in each direction.
-const insideBuffer = 32 << 10
-
 // transport is for the many components of this process, which all speak to one server: it keeps
 // their connections, where the default transport keeps two, and packs nothing.
 func (h *httpServers) transport() *http.Transport {
 	return &http.Transport{
-		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return h.inside.DialContext(ctx) },
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return h.inside.dial(ctx) },
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}
 }
