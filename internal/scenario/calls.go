@@ -30,11 +30,12 @@ func options(args []string, keys ...string) (map[string]string, error) {
 	return out, nil
 }
 
-// calls are the ended CSI calls of a method that fit the options.
+// calls are the ended CSI calls of a method that fit the options. A name in lower case is not a CSI
+// method's but that of a controller's own work on the record: attach, detach, unwanted.
 func (s *story) calls(method string, o map[string]string) []lab.Span {
 	var out []lab.Span
 	for _, sp := range s.world.Lab().Timeline.Spans() {
-		if _, csi := sp.Attrs["rpc.method"]; !csi || sp.End.IsZero() {
+		if _, csi := sp.Attrs["rpc.method"]; !csi && (method == "" || strings.ToLower(method) != method) || sp.End.IsZero() {
 			continue
 		}
 		if fits(method, sp.Op) && fits(o["code"], sp.Code) && fits(o["node"], sp.Node) && fits(o["volume"], sp.Volume) {

@@ -8,7 +8,8 @@
 //	delete [-now] [-nowait] KIND/NAME... delete, and wait until it is gone; -now is a forced delete with no grace
 //	wait KIND/NAME CONDITION             gone, exists, deleting, bound, running, ready, or {jsonpath}=VALUE
 //	wait event REASON KIND/NAME [TEXT]   an event about the object, with the text in its message
-//	wait call METHOD [KEY=VALUE...]      a CSI call that has ended; keys: code, node, volume, count
+//	wait call METHOD [KEY=VALUE...]      a CSI call that has ended; keys: code, node, volume, count.
+//	                                     In lower case: work of a controller (attach, detach, unwanted)
 //	wait fault NAME [N]                  the fault has fired N times (1)
 //	expect KIND/NAME CONDITION           the same conditions, now; "! expect" for their contrary
 //	expect calls METHOD OP N [KEY=VALUE...]  how many CSI calls there were; OP is ==, <, <=, >, >=

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/internal/lab"
 )
 
 // reconcile starts the operations that the difference of the two states asks for,
@@ -48,6 +49,7 @@ func (c *Controller) considerDetach(ctx context.Context, at *attachment, soonest
 	}
 	if at.unwantedSince.IsZero() {
 		at.unwantedSince = c.env.Clock().Now()
+		c.recordUnwanted(ctx, at)
 	}
 	left := unmountGrace - c.env.Clock().Since(at.unwantedSince)
 	expired := left <= 0 && !c.opts.NoForcedDetach
@@ -133,4 +135,14 @@ func (c *Controller) verifyAttached(soonest func(time.Duration)) {
 		c.actual.detached(at.place)
 		c.reportSoon(at.Node)
 	}
+}
+
+// recordUnwanted puts the moment on the record from which the six minutes of a forced detach count.
+func (c *Controller) recordUnwanted(ctx context.Context, at *attachment) {
+	label := string(at.Volume)
+	if at.volume != nil {
+		label = at.volume.Name
+	}
+	_, span := c.env.Lab.Timeline.Start(ctx, lab.SpanOptions{Op: "unwanted", Volume: label, Node: string(at.Node)})
+	span.End("OK", nil)
 }
