@@ -51,6 +51,10 @@ func (m *Manager) unmountVolumes(ctx context.Context) bool {
 		if m.pending.running(key{v.Volume, v.UID}) || m.desired.wants(v.UID, v.Volume, v.Label) {
 			continue
 		}
+		// An operation that ended since the list was made may have unmounted it; it said so before it ended.
+		if state, _, _ := m.actual.pair(v.Volume, v.UID); state == NotMounted {
+			continue
+		}
 		err := m.startUnmount(ctx, v)
 		if !expected(err) {
 			stuck = true
