@@ -28,7 +28,6 @@ func TestHubModel(t *testing.T) {
 			rev     uint64
 			objects map[string]string
 			logs    []int
-			dropped int
 		}
 		logs := 0
 		join := func() *client {
