@@ -21,6 +21,9 @@ import (
 // readyWait bounds how long a start may take before it is called failed.
 const readyWait = time.Minute
 
+// stopWait bounds an orderly stop, whatever hangs.
+const stopWait = 4500 * time.Millisecond
+
 func newUp(f *flags) *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
@@ -73,7 +76,14 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 	}
 	defer func() {
 		stopped := time.Now()
-		if e := c.Close(); err == nil {
+		stuck := time.AfterFunc(stopWait, func() {
+			// Crash-only: ending here loses nothing, and the kernel takes devices and mounts away.
+			fmt.Fprintf(cmd.ErrOrStderr(), "drydock: cluster %s did not stop within %s and is ended; its state is safe\n", c.Name(), stopWait)
+			os.Exit(exitFailed)
+		})
+		e := c.Close()
+		stuck.Stop()
+		if err == nil {
 			err = e
 		}
 		if err == nil {

@@ -259,3 +259,44 @@ func TestNodeCalledSilentSpeaksAgain(t *testing.T) {
 	}
 	t.Error("the node stays Unknown")
 }
+
+// TestStopsWhateverHangs stops clusters in the middle of calls that never end by themselves.
+func TestStopsWhateverHangs(t *testing.T) {
+	for _, r := range []lab.Rule{
+		{Kind: lab.KindCSI, Op: "CreateVolume", Action: lab.Hang},
+		{Kind: lab.KindCSI, Op: "NodeStageVolume", Action: lab.Lost},
+		{Kind: lab.KindKernel, Op: "mkfs", Action: lab.Hang},
+		{Kind: lab.KindKernel, Op: "loop-attach", Action: lab.Hang},
+		{Kind: lab.KindCloud, Op: "POST /v2/volumes", Action: lab.Pause},
+		{Kind: lab.KindAPI, Op: "create volumeattachments", Action: lab.Hang},
+	} {
+		t.Run(string(r.Kind)+" "+strings.ReplaceAll(r.Op, "/", "_"), func(t *testing.T) {
+			all := modes(t)
+			c := begin(t, Options{Devices: all[len(all)-1], Nodes: 1})
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			h, err := c.Lab.Faults.Add(r)
+			must(t, err)
+			u := user{c.Client()}
+			must(t, u.class(ctx, storagev1.VolumeBindingWaitForFirstConsumer))
+			must(t, u.claim(ctx, "data"))
+			must(t, u.pod(ctx, "p", "data", ""))
+			if r.Op == "loop-attach" && all[len(all)-1] == host.Sim {
+				t.Skip("simulated devices are not attached by the kernel")
+			}
+			must(t, h.WaitFired(ctx, 1))
+			start := time.Now()
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > 4500*time.Millisecond {
+				t.Errorf("the stop took %s", took)
+			}
+			left, err := Leftovers(c.Layout)
+			must(t, err)
+			if len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}

@@ -64,7 +64,7 @@ function ticks(start, end, place) {
   }
   const out = [];
   for (let ms = 0; ms <= len && out.length < 8; ms += step) out.push({ at: place(start + ms), ms });
-  return out;
+  return out.filter((t) => t.at <= 0.93); // a label further right would run into the one before it
 }
 
 /** The union of spans, in order. @param {Span[]} work */
