@@ -42,7 +42,7 @@ bench: build tools-run ## the performance claims, each against its floor in the 
 	$(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./internal/bench
 
 soak: ## long random runs
-	DRYDOCK_SOAK=1 $(GO) test -tags '$(TAGS)' -timeout 3h -run 'Soak|Model|Kill' ./... -rapid.checks=2000
+	.ci/soak
 
 tools-run:
 	@.ci/tools mkfs.ext4 blkid
