@@ -141,6 +141,9 @@ func (l *life) keepStatus(ctx context.Context) {
 			if len(inUse) == 0 {
 				patch["volumesInUse"] = nil
 			}
+		} else if synced {
+			// A volume may be wanted anew that is still listed for the pod before: it must hear so, for there is nothing to write.
+			l.volumes.MarkReported(reported)
 		}
 		if len(patch) > 0 {
 			if !l.insist(ctx, "write node status", func() error { return l.patchStatus(ctx, patch) }) {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -299,4 +300,29 @@ func TestStopsWhateverHangs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSuccessorOnTheSameNode lets one pod follow another on a node with the same claim, while the
+// first one's volume is in the middle of coming down: at whichever instant it comes, it runs soon.
+func TestSuccessorOnTheSameNode(t *testing.T) {
+	c := begin(t, Options{Devices: host.Sim, Nodes: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	u := user{c.Client()}
+	must(t, u.class(ctx, storagev1.VolumeBindingWaitForFirstConsumer))
+	must(t, u.claim(ctx, "data"))
+	must(t, u.pod(ctx, "pod-0", "data", ""))
+	for i := range 60 {
+		old, next := fmt.Sprint("pod-", i), fmt.Sprint("pod-", i+1)
+		_, err := u.running(ctx, old)
+		must(t, err)
+		must(t, c.Client().CoreV1().Pods("default").Delete(ctx, old, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		pause := time.NewTimer(time.Duration(i%20) * 500 * time.Microsecond) // a sweep over the instants of the way down
+		<-pause.C
+		must(t, u.pod(ctx, next, "data", ""))
+		_, err = u.running(ctx, next)
+		must(t, err)
+	}
+	must(t, u.remove(ctx, "pod-60"))
+	clean(t, c)
 }

@@ -140,8 +140,11 @@ func TestKillAnyInstant(t *testing.T) {
 				stop()
 				wg.Wait()
 				p = spawn(t, dir, mode)
-				if err := p.converge(ctx); err != nil {
-					t.Fatalf("round %d, killed after %s: %v", round, instant, err)
+				limit, done := context.WithTimeout(ctx, time.Minute)
+				err := p.converge(limit)
+				done()
+				if err != nil {
+					t.Fatalf("round %d, killed after %s: %v\n%s", round, instant, err, p.describe(ctx))
 				}
 				for i := range killVolumes {
 					if err := p.verify(ctx, i); err != nil {
@@ -158,6 +161,35 @@ func TestKillAnyInstant(t *testing.T) {
 }
 
 func podName(i int) string { return fmt.Sprintf("load-%d", i) }
+
+// describe tells who has which volume, for a failure's message.
+func (p *process) describe(ctx context.Context) string {
+	var out strings.Builder
+	if list, err := p.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, va := range list.Items {
+			fmt.Fprintf(&out, "attachment of %s to %s: attached %v, deleting %v, %v %v\n",
+				*va.Spec.Source.PersistentVolumeName, va.Spec.NodeName, va.Status.Attached, va.DeletionTimestamp != nil, va.Status.AttachError, va.Status.DetachError)
+		}
+	}
+	if list, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, n := range list.Items {
+			fmt.Fprintf(&out, "node %s: attached %v, in use %v\n", n.Name, n.Status.VolumesAttached, n.Status.VolumesInUse)
+		}
+	}
+	if list, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, v := range list.Items {
+			fmt.Fprintf(&out, "volume %s: %s, claim %s, phase %s\n", v.Name, v.Spec.CSI.VolumeHandle, v.Spec.ClaimRef.Name, v.Status.Phase)
+		}
+	}
+	if list, err := p.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{}); err == nil {
+		for _, e := range list.Items {
+			if e.Type == "Warning" {
+				fmt.Fprintf(&out, "event %s of %s: %s\n", e.Reason, e.InvolvedObject.Name, e.Message)
+			}
+		}
+	}
+	return out.String()
+}
 
 // churn deletes the pod and creates it again until the process dies under it.
 func (p *process) churn(ctx context.Context, i int) {
