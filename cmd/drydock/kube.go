@@ -172,13 +172,22 @@ func (k *kube) apply(ctx context.Context, out io.Writer, objs []manifest, namesp
 }
 
 func newApply(f *flags) *cobra.Command {
+	return f.onManifests("apply", "Apply manifests (server-side)", (*kube).apply)
+}
+
+func newDelete(f *flags) *cobra.Command {
+	return f.onManifests("delete", "Delete what manifests name", (*kube).delete)
+}
+
+// onManifests is a command that does something with the objects of files.
+func (f *flags) onManifests(verb, short string, do func(*kube, context.Context, io.Writer, []manifest, string) error) *cobra.Command {
 	var files []string
 	var namespace string
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Apply manifests (server-side)", Args: cobra.NoArgs,
+		Use: verb + " -f FILE", Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
-				return usageError{errors.New("apply needs -f FILE; - is standard input")}
+				return usageError{fmt.Errorf("%s needs -f FILE; - is standard input", verb)}
 			}
 			objs, err := readManifests(files, cmd.InOrStdin())
 			if err != nil {
@@ -188,12 +197,33 @@ func newApply(f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return k.apply(cmd.Context(), cmd.OutOrStdout(), objs, namespace)
+			return do(k, cmd.Context(), cmd.OutOrStdout(), objs, namespace)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or directory of manifests, or - for standard input")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	return cmd
+}
+
+// delete deletes what the manifests name, users before what they use.
+func (k *kube) delete(ctx context.Context, out io.Writer, objs []manifest, namespace string) error {
+	background := metav1.DeletePropagationBackground
+	for _, o := range slices.Backward(objs) {
+		r, m, err := k.resource(o, namespace)
+		if err != nil {
+			return err
+		}
+		err = r.Delete(ctx, o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})
+		switch {
+		case apierrors.IsNotFound(err):
+			fmt.Fprintf(out, "%s is not there\n", shown(m, o.GetName()))
+		case err != nil:
+			return fmt.Errorf("delete %s: %w", shown(m, o.GetName()), err)
+		default:
+			fmt.Fprintf(out, "%s deleted\n", shown(m, o.GetName()))
+		}
+	}
+	return nil
 }
 
 func (f *flags) kube() (*kube, error) {
@@ -202,48 +232,6 @@ func (f *flags) kube() (*kube, error) {
 		return nil, err
 	}
 	return newKube(r.rest)
-}
-
-func newDelete(f *flags) *cobra.Command {
-	var files []string
-	var namespace string
-	cmd := &cobra.Command{
-		Use: "delete -f FILE", Short: "Delete what manifests name", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return usageError{errors.New("delete needs -f FILE; - is standard input")}
-			}
-			objs, err := readManifests(files, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			k, err := f.kube()
-			if err != nil {
-				return err
-			}
-			slices.Reverse(objs) // users before what they use
-			background := metav1.DeletePropagationBackground
-			for _, o := range objs {
-				r, m, err := k.resource(o, namespace)
-				if err != nil {
-					return err
-				}
-				err = r.Delete(cmd.Context(), o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})
-				switch {
-				case apierrors.IsNotFound(err):
-					fmt.Fprintf(cmd.OutOrStdout(), "%s is not there\n", shown(m, o.GetName()))
-				case err != nil:
-					return fmt.Errorf("delete %s: %w", shown(m, o.GetName()), err)
-				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", shown(m, o.GetName()))
-				}
-			}
-			return nil
-		},
-	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or directory of manifests, or - for standard input")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
-	return cmd
 }
 
 func newGet(f *flags) *cobra.Command {

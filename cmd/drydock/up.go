@@ -106,7 +106,7 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 	return then(cmd.Context(), c, out)
 }
 
-// readyFD is where a detached process tells the one that started it that it is ready.
+// readyVariable is set for a detached process, which tells on its descriptor 3 that it is ready.
 const readyVariable = "DRYDOCK_READY_FD"
 
 func announceReady() {

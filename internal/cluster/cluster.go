@@ -32,7 +32,6 @@ import (
 	"drydock.dev/drydock/internal/lab"
 	"drydock.dev/drydock/internal/mounts"
 	"drydock.dev/drydock/internal/sock"
-	"drydock.dev/drydock/nodesim"
 	"drydock.dev/drydock/web"
 )
 
@@ -65,8 +64,6 @@ type Cluster struct {
 	closing sync.Once
 	err     error // of Close; set once
 
-	mu    sync.Mutex
-	nodes map[string]*nodesim.Node // guarded by mu: the present kubelet of each node
 }
 
 // Start brings a cluster up. The cluster runs until Close; ctx bounds the start only.
@@ -74,7 +71,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err := o.complete(); err != nil {
 		return nil, OptionError{err}
 	}
-	c = &Cluster{Layout: Layout{o.State}, opts: o, log: o.Log, started: time.Now(), nodes: map[string]*nodesim.Node{}}
+	c = &Cluster{Layout: Layout{o.State}, opts: o, log: o.Log, started: time.Now()}
 	defer func() {
 		if err != nil {
 			c.Close()

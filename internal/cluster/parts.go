@@ -51,7 +51,7 @@ func (p *parts) add(kind, node string, run func(context.Context, *lab.Component)
 	p.list = append(p.list, &part{name: name, kind: kind, node: node, run: run})
 }
 
-// Names lists the parts in their start order.
+// names lists the parts in their start order.
 func (p *parts) names() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

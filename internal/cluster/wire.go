@@ -109,9 +109,6 @@ func (c *Cluster) addNode(n string) {
 		if err != nil {
 			return err
 		}
-		c.mu.Lock()
-		c.nodes[n] = node
-		c.mu.Unlock()
 		return node.Run(ctx)
 	})
 	c.parts.add("proxy", n, c.proxy(real, proxy, n, "kubelet"))
