@@ -157,7 +157,13 @@ func shown(m *meta.RESTMapping, name string) string {
 }
 
 // apply applies the manifests on the server's side, as "kubectl apply --server-side" does.
+// A kind that the cluster does not serve is refused before the first object is applied.
 func (k *kube) apply(ctx context.Context, out io.Writer, objs []manifest, namespace string) error {
+	for _, o := range objs {
+		if _, _, err := k.resource(o, namespace); err != nil {
+			return fmt.Errorf("%w; nothing was applied", err)
+		}
+	}
 	for _, o := range objs {
 		r, m, err := k.resource(o, namespace)
 		if err != nil {
