@@ -1,6 +1,6 @@
 // Package sidecar runs the upstream CSI sidecars inside this program.
 //
-// The provisioner and the attacher are kubernetes-csi's own controllers, linked as
+// Provisioner, attacher and resizer are kubernetes-csi's own controllers, linked as
 // libraries and wired as their commands wire them. What they do to claims, volumes
 // and attachments, and when, is theirs. Leader election is off: there is one of each.
 //
@@ -14,7 +14,8 @@
 // and to the API that are in flight are cut, and none is made any more, whatever the
 // library still tries. Workers, informers and queues have ended when Run returns.
 // A few goroutines of upstream's that cannot be waited for end shortly after; three
-// of each provisioner's life (an event broadcaster that nobody can stop) stay.
+// of each provisioner's and of each resizer's life (an event broadcaster that nobody
+// can stop) stay.
 //
 // # What differs from the commands
 //
@@ -52,13 +53,13 @@ type Config struct {
 	Component *lab.Component
 	Log       zerolog.Logger
 
-	// Timeout of one CSI call; zero means 10 s for the provisioner and 15 s for the attacher.
+	// Timeout of one CSI call; zero means 10 s, and 15 s for the attacher.
 	Timeout time.Duration
 	// RetryStart and RetryMax bound the back-off of one object; zero means 1 s and 5 min.
 	RetryStart, RetryMax time.Duration
 	// DefaultFSType is used where a class names none; empty leaves the choice to the driver.
 	DefaultFSType string
-	// Workers is how many objects are worked on at once; zero means 100 for the provisioner and 10 for the attacher.
+	// Workers is how many objects are worked on at once; zero means 100 for the provisioner and 10 for the others.
 	Workers int
 
 	// StrictTopology gives CreateVolume the selected node's topology only (provisioner).
@@ -84,6 +85,12 @@ func RunProvisioner(ctx context.Context, cfg Config) error {
 // RunAttacher runs external-attacher until ctx ends.
 func RunAttacher(ctx context.Context, cfg Config) error {
 	return keepRunning(ctx, "attacher", &cfg, attachOnce)
+}
+
+// RunResizer runs external-resizer until ctx ends: it enlarges volumes and, if the
+// driver can, changes their attributes.
+func RunResizer(ctx context.Context, cfg Config) error {
+	return keepRunning(ctx, "resizer", &cfg, resizeOnce)
 }
 
 // restartPause is the pause before a sidecar that ended is started again; it doubles up to restartPauseMax.

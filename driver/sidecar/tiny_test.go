@@ -20,6 +20,22 @@ type tinyDriver struct {
 	published map[string]string                   // guarded by mu: volume id -> node id
 	held      chan struct{}                       // CreateVolume waits for it where it is set
 	entered   chan struct{}                       // told of each CreateVolume that waits
+	grow      func(bytes int64) (nodeToo bool, err error)
+}
+
+// ControllerExpandVolume does what grow says; without it every size is fine and the node has its part.
+func (d *tinyDriver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	d.mu.Lock()
+	grow := d.grow
+	d.mu.Unlock()
+	bytes, nodeToo := r.GetCapacityRange().GetRequiredBytes(), true
+	if grow != nil {
+		var err error
+		if nodeToo, err = grow(bytes); err != nil {
+			return nil, err
+		}
+	}
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: bytes, NodeExpansionRequired: nodeToo}, nil
 }
 
 func (d *tinyDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -41,7 +57,7 @@ func (d *tinyDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabi
 func (d *tinyDriver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	r := &csi.ControllerGetCapabilitiesResponse{}
 	for _, t := range []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
-		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME, csi.ControllerServiceCapability_RPC_GET_CAPACITY} {
+		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME, csi.ControllerServiceCapability_RPC_GET_CAPACITY, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME} {
 		r.Capabilities = append(r.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
 	}
 	return r, nil

@@ -92,6 +92,10 @@ func (c *Cluster) addParts() {
 		return sidecar.RunAttacher(ctx, sidecar.Config{
 			RESTConfig: c.RESTConfig("attacher"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("attacher"), RetryStart: retryStart})
 	})
+	c.parts.add("resizer", "", func(ctx context.Context, life *lab.Component) error {
+		return sidecar.RunResizer(ctx, sidecar.Config{
+			RESTConfig: c.RESTConfig("resizer"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("resizer"), RetryStart: retryStart})
+	})
 	for _, n := range c.NodeNames() {
 		c.addNode(n)
 	}

@@ -38,6 +38,7 @@ var sidecars = map[featuregate.Feature]featuregate.FeatureSpec{
 	"VolumeAttributesClass":          {Default: true, PreRelease: featuregate.GA},
 	"CrossNamespaceVolumeDataSource": {Default: false, PreRelease: featuregate.Alpha},
 	"MutableCSINodeAllocatableCount": {Default: true, PreRelease: featuregate.GA},
+	"AnnotateFsResize":               {Default: true, PreRelease: featuregate.Beta},
 }
 
 // Ensure registers what the sidecars need and nobody else has registered. It must
