@@ -22,6 +22,8 @@ type Request struct {
 	SizeGiB int64     // of resize
 	Region  string    // if given, the volume must be there
 	Tags    []string  // an attach may add tags to the volume
+	// ReadOnly attaches a device that cannot be written; the real cloud has no such thing.
+	ReadOnly bool
 	// Fail lets the action end errored with this text, without an effect: a fault of the lab.
 	Fail string
 }
@@ -44,10 +46,11 @@ func (c *Cloud) Start(ctx context.Context, r Request) (Action, error) {
 	}
 	a := Action{Type: r.Type, Region: v.Region, Volume: v.ID, Droplet: r.Droplet, SizeGiB: r.SizeGiB}
 	if r.Type == ResizeVolume {
-		a.Droplet = 0
+		a.Droplet, a.SizeGiB = 0, max(r.SizeGiB, v.SizeGiB)
 	} else {
 		a.SizeGiB = 0
 	}
+	a.ReadOnly = r.ReadOnly && r.Type == AttachVolume
 	var ch change
 	if added := missing(v.Tags, r.Tags); r.Type == AttachVolume && len(added) > 0 {
 		tagged := *v
@@ -65,7 +68,7 @@ func (c *Cloud) launch(a Action, ch change, failure string) (Action, error) {
 	if err := c.commit(ch); err != nil {
 		return Action{}, internal(err)
 	}
-	c.run(a, failure, c.settings.Latency.of(a.Type).pick(c.rand))
+	c.run(a, failure, c.latency(a))
 	return a, nil
 }
 
@@ -144,18 +147,19 @@ func (c *Cloud) effect(ctx context.Context, a Action, v blockdev.Volume) error {
 	switch a.Type {
 	case AttachVolume:
 		c.mu.RLock()
-		d := *c.state.droplets[a.Droplet]
+		d, rec := *c.state.droplets[a.Droplet], *c.state.volumes[a.Volume]
 		c.mu.RUnlock()
 		if d.Status == DropletOff {
 			return nil // its devices appear when it is switched on
 		}
-		if _, err := c.devices.Attach(ctx, v, blockdev.Target{Droplet: d.Name}); err != nil {
+		rec.ReadOnly = a.ReadOnly
+		if err := c.plug(ctx, rec, d.Name); err != nil {
 			// A killed life may have got further than this one.
-			return errors.Join(err, c.devices.Detach(ctx, v))
+			return errors.Join(err, c.devices.Release(ctx, v, d.Name))
 		}
 		return nil
 	case DetachVolume:
-		return c.devices.Detach(ctx, v)
+		return c.devices.Release(ctx, v, c.dropletName(a.Droplet))
 	case ResizeVolume:
 		rec, err := c.Volume(a.Volume)
 		if err != nil {
@@ -228,9 +232,10 @@ func (c *Cloud) outcome(a Action, ch *change) {
 		v := *p
 		switch a.Type {
 		case AttachVolume:
-			v.Droplet = a.Droplet
+			v.attach(a.Droplet)
+			v.ReadOnly = a.ReadOnly
 		case DetachVolume:
-			v.Droplet = 0
+			v.detach(a.Droplet)
 		case ResizeVolume:
 			v.SizeGiB = a.SizeGiB
 		}

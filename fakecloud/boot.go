@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"drydock.dev/drydock/fakecloud/blockdev"
@@ -53,7 +54,7 @@ func (c *Cloud) reconcile(ctx context.Context) error {
 	}
 	for _, id := range c.state.actionIDs {
 		if a := c.state.actions[id]; a.Status == InProgress {
-			c.run(*a, "", 0)
+			c.run(*a, "", c.remaining(*a))
 		}
 	}
 	return nil
@@ -69,38 +70,42 @@ func (c *Cloud) dropletNames() (names []string) {
 	return names
 }
 
-// target says which droplet should see the volume now, by the records. An action
-// in progress on it decides for itself when it goes on.
-func (c *Cloud) target(id VolumeID) (droplet string, decided bool) {
+// targets says which droplets should see the volume now, by the records. An action in
+// progress decides for itself about its droplet, open, when it goes on.
+func (c *Cloud) targets(id VolumeID) (droplets []string, open string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	v := c.state.volumes[id]
 	if v == nil {
-		return "", true
+		return nil, ""
 	}
 	for _, a := range c.state.ofVolume[id] {
 		if x := c.state.actions[a]; x.Status == InProgress && x.Type != ResizeVolume {
-			return "", false
+			if d := c.state.droplets[x.Droplet]; d != nil {
+				open = d.Name
+			}
 		}
 	}
-	if d := c.state.droplets[v.Droplet]; d != nil && d.Status == DropletActive {
-		return d.Name, true
+	for _, name := range c.shown(v) {
+		if name != open {
+			droplets = append(droplets, name)
+		}
 	}
-	return "", true
+	return droplets, open
 }
 
 // detachUnrecorded ends attachments that a killed life made and did not record.
 func (c *Cloud) detachUnrecorded(ctx context.Context, devices []blockdev.Device) error {
 	for _, d := range devices {
-		droplet, decided := c.target(d.Volume)
-		if d.Droplet == "" || !decided || droplet == d.Droplet {
+		droplets, open := c.targets(d.Volume)
+		if d.Droplet == "" || d.Droplet == open || slices.Contains(droplets, d.Droplet) {
 			continue
 		}
 		v := blockdev.Volume{ID: d.Volume}
 		if rec, err := c.Volume(d.Volume); err == nil {
 			v.Name = rec.Name
 		}
-		if err := c.devices.Detach(ctx, v); err != nil {
+		if err := c.devices.Release(ctx, v, d.Droplet); err != nil {
 			return err
 		}
 	}
@@ -139,8 +144,9 @@ func (c *Cloud) plugRecorded(ctx context.Context) {
 	}
 	var jobs []job
 	for _, v := range c.state.byCreation {
-		if droplet, decided := c.target(v.ID); decided && droplet != "" {
-			jobs = append(jobs, job{*v, droplet})
+		droplets, _ := c.targets(v.ID)
+		for _, d := range droplets {
+			jobs = append(jobs, job{*v, d})
 		}
 	}
 	queue := make(chan job)
@@ -153,8 +159,11 @@ func (c *Cloud) plugRecorded(ctx context.Context) {
 					continue
 				}
 				c.cfg.Log.Error().Err(err).Str("volume", j.v.Name).Str("droplet", j.droplet).Msg("a volume cannot be attached again and is now detached")
-				j.v.Droplet = 0
 				c.mu.Lock()
+				j.v = *c.state.volumes[j.v.ID]
+				if d := c.findDroplet(j.droplet); d != nil {
+					j.v.detach(d.ID)
+				}
 				if err := c.commit(change{volumes: []Volume{j.v}}); err != nil {
 					c.cfg.Log.Error().Err(err).Str("volume", j.v.Name).Msg("its detachment cannot be recorded")
 				}
@@ -170,13 +179,12 @@ func (c *Cloud) plugRecorded(ctx context.Context) {
 }
 
 func (c *Cloud) plugAgain(ctx context.Context, v Volume, droplet string) error {
-	disk := blockdev.Volume{ID: v.ID, Name: v.Name}
+	disk := v.disk()
 	if err := c.devices.Grow(ctx, disk, v.SizeGiB*GiB, v.SizeGiB*GiB); err != nil {
 		return err
 	}
-	_, err := c.devices.Attach(ctx, disk, blockdev.Target{Droplet: droplet})
-	if err != nil {
-		return errors.Join(err, c.devices.Detach(ctx, disk))
+	if err := c.plug(ctx, v, droplet); err != nil {
+		return errors.Join(err, c.devices.Release(ctx, disk, droplet))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -23,12 +22,13 @@ type Config struct {
 	Region  string           // where EnsureDroplet makes droplets; empty means nyc3
 	Lab     *lab.Lab
 	Log     zerolog.Logger
-	Seed    uint64 // of the latencies; zero is a seed like any other
 
-	// The settings at start; Configure changes them.
+	// The settings at start; Adjust and Configure change them.
 	Latency Latency
+	Seed    uint64
 	Names   NameRule
 	Limits  Limits
+	Rules   Rules
 }
 
 // Cloud is a running cloud. Its methods may be called from any goroutine.
@@ -42,12 +42,16 @@ type Cloud struct {
 	mu       sync.RWMutex
 	closed   bool                   // guarded by mu
 	state    *state                 // guarded by mu: what is recorded
-	settings Settings               // guarded by mu
-	rand     *rand.Rand             // guarded by mu
+	settings Settings               // guarded by mu: those in force, start with adjusted on top
+	start    Settings               // guarded by mu
+	adjusted map[string]any         // guarded by mu: a merge patch, never changed in place
 	held     reservations           // guarded by mu: what is being made or removed
 	busy     map[VolumeID]ActionID  // guarded by mu: the action in progress on a volume
 	pending  map[DropletID]int      // guarded by mu: actions in progress on a droplet
 	ended    map[ActionID]chan bool // guarded by mu: closed when the action is no longer in progress
+
+	copiesMu sync.Mutex         // taken last: progress must not wait for anything
+	copies   map[*Copy]struct{} // guarded by copiesMu
 }
 
 // reservations keep two calls from making the same thing while the lock is not held.
@@ -82,12 +86,19 @@ func Open(ctx context.Context, cfg Config) (*Cloud, error) {
 	c := &Cloud{
 		cfg: cfg, store: st, devices: cfg.Devices, state: records,
 		// The component lives until Close, not until the caller's context ends.
-		life:     cfg.Lab.Component(context.WithoutCancel(ctx), "cloud", ""),
-		settings: Settings{Latency: cfg.Latency, Names: cfg.Names, Limits: cfg.Limits.withDefaults()},
-		rand:     rand.New(rand.NewPCG(cfg.Seed, 0)),
+		life:  cfg.Lab.Component(context.WithoutCancel(ctx), "cloud", ""),
+		start: Settings{Latency: cfg.Latency, Seed: cfg.Seed, Names: cfg.Names, Limits: cfg.Limits.withDefaults(), Rules: cfg.Rules},
 		held: reservations{names: map[place]VolumeID{}, volumes: map[VolumeID]bool{}, snapNames: map[string]bool{},
 			snapshots: map[SnapshotID]bool{}, copying: map[VolumeID]int{}},
-		busy: map[VolumeID]ActionID{}, pending: map[DropletID]int{}, ended: map[ActionID]chan bool{},
+		busy: map[VolumeID]ActionID{}, pending: map[DropletID]int{}, ended: map[ActionID]chan bool{}, copies: map[*Copy]struct{}{},
+	}
+	c.adjusted, err = st.loadSettings()
+	if err == nil {
+		c.settings, err = overlay(c.start, c.adjusted)
+	}
+	if err != nil {
+		c.life.Stop()
+		return nil, errors.Join(st.explain(err), st.close())
 	}
 	if err := c.boot(ctx); err != nil {
 		c.life.Stop()

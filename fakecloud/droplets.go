@@ -59,7 +59,7 @@ func (c *Cloud) CreateDroplet(ctx context.Context, n NewDroplet) (Droplet, Actio
 	ch := change{droplets: []Droplet{d}, tags: c.newTags(n.Tags)}
 	for _, id := range n.Volumes {
 		v := *c.state.volumes[id]
-		v.Droplet = d.ID
+		v.attach(d.ID)
 		ch.volumes = append(ch.volumes, v)
 	}
 	a, err := c.launch(Action{Type: CreateDroplet, Region: d.Region, Droplet: d.ID}, ch, "")
@@ -228,12 +228,40 @@ func (c *Cloud) findDroplet(name string) *Droplet {
 	return nil
 }
 
-// onDroplet lists a droplet's volumes as the block devices know them, and its name.
-func (c *Cloud) onDroplet(id DropletID) (name string, volumes []blockdev.Volume) {
+// disk is a volume as the block devices know it.
+func (v *Volume) disk() blockdev.Volume { return blockdev.Volume{ID: v.ID, Name: v.Name} }
+
+// dropletName is a droplet's name, also of one that is being deleted.
+func (c *Cloud) dropletName(id DropletID) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if d := c.state.droplets[id]; d != nil {
+		return d.Name
+	}
+	return ""
+}
+
+// plug shows a volume to a droplet, under the volume's limits.
+func (c *Cloud) plug(ctx context.Context, v Volume, droplet string) error {
+	if _, err := c.devices.Attach(ctx, v.disk(), blockdev.Target{Droplet: droplet, ReadOnly: v.ReadOnly, Shared: v.Shared}); err != nil {
+		return err
+	}
+	if v.Performance == (Performance{}) {
+		return nil
+	}
+	done, err := c.devices.Limit(ctx, v.disk(), v.Performance.limit())
+	if err == nil && !done.Applied {
+		c.cfg.Log.Info().Str("volume", v.Name).Str("why", done.Why).Msg("the volume's performance is not limited here")
+	}
+	return err
+}
+
+// onDroplet lists a droplet's volumes, and its name.
+func (c *Cloud) onDroplet(id DropletID) (name string, volumes []Volume) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, v := range c.state.onDroplet[id] {
-		volumes = append(volumes, blockdev.Volume{ID: v.ID, Name: v.Name})
+		volumes = append(volumes, *v)
 	}
 	if d := c.state.droplets[id]; d != nil {
 		name = d.Name
@@ -245,9 +273,9 @@ func (c *Cloud) onDroplet(id DropletID) (name string, volumes []blockdev.Volume)
 func (c *Cloud) plugAll(ctx context.Context, id DropletID) error {
 	name, volumes := c.onDroplet(id)
 	for i, v := range volumes {
-		if _, err := c.devices.Attach(ctx, v, blockdev.Target{Droplet: name}); err != nil {
-			for _, w := range volumes[:i] {
-				err = errors.Join(err, c.devices.Detach(ctx, w))
+		if err := c.plug(ctx, v, name); err != nil {
+			for _, w := range volumes[:i+1] {
+				err = errors.Join(err, c.devices.Release(ctx, w.disk(), name))
 			}
 			return err
 		}
@@ -257,25 +285,25 @@ func (c *Cloud) plugAll(ctx context.Context, id DropletID) error {
 
 // unplugAll takes a droplet's devices away; the volumes stay attached to it by record.
 func (c *Cloud) unplugAll(ctx context.Context, id DropletID) error {
-	_, volumes := c.onDroplet(id)
+	name, volumes := c.onDroplet(id)
 	var errs []error
 	for _, v := range volumes {
-		errs = append(errs, c.devices.Detach(ctx, v))
+		errs = append(errs, c.devices.Release(ctx, v.disk(), name))
 	}
 	return errors.Join(errs...)
 }
 
 // releaseAll detaches a deleted droplet's volumes one by one.
 func (c *Cloud) releaseAll(ctx context.Context, id DropletID) error {
-	_, volumes := c.onDroplet(id)
+	name, volumes := c.onDroplet(id)
 	for _, v := range volumes {
-		if err := c.devices.Detach(ctx, v); err != nil {
+		if err := c.devices.Release(ctx, v.disk(), name); err != nil {
 			return err
 		}
 		c.life.Point(pointReleased, v.Name)
 		c.mu.Lock()
 		free := *c.state.volumes[v.ID]
-		free.Droplet = 0
+		free.detach(id)
 		err := c.commit(change{volumes: []Volume{free}})
 		c.mu.Unlock()
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
 
 	"drydock.dev/drydock/fakecloud"
 	"drydock.dev/drydock/fakecloud/blockdev"
@@ -48,8 +49,14 @@ type rig struct {
 
 func newRig(t tb, kind string, cfg fakecloud.Config) *rig {
 	t.Helper()
+	return newRigOn(t, kind, cfg, nil)
+}
+
+// newRigOn is newRig on a clock of the test's own.
+func newRigOn(t tb, kind string, cfg fakecloud.Config, c clock.WithTickerAndDelayedExecution) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "dd")
-	r := &rig{tb: t, dir: dir, lab: lab.New(lab.Options{})}
+	r := &rig{tb: t, dir: dir, lab: lab.New(lab.Options{Clock: c})}
 	r.must(err)
 	r.reboot(kind)
 	cfg.DB, cfg.Devices, cfg.Lab, cfg.Log = filepath.Join(dir, "cloud.db"), r.devices, r.lab, zerolog.Nop()

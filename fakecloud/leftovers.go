@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"drydock.dev/drydock/fakecloud/blockdev"
 )
@@ -73,7 +74,11 @@ func (c *Cloud) Leftovers(ctx context.Context) ([]Leftover, error) {
 func (c *Cloud) leftDevices(inv blockdev.Inventory, add func(kind, path, format string, args ...any)) {
 	type spot struct{ droplet, link string }
 	devices := map[spot]string{} // where a link should be -> the device it should name
-	have := map[VolumeID]bool{}
+	type place struct {
+		volume  VolumeID
+		droplet string
+	}
+	have := map[place]bool{}
 	for _, d := range inv.Devices {
 		v := c.state.volumes[d.Volume]
 		switch {
@@ -85,10 +90,10 @@ func (c *Cloud) leftDevices(inv blockdev.Inventory, add func(kind, path, format 
 			add("device", d.Path, "another process or a mount keeps it on volume %s", d.Volume)
 		case v == nil:
 			add("device", d.Path, "its volume %s does not exist", d.Volume)
-		case c.shown(v) != d.Droplet:
+		case !slices.Contains(c.shown(v), d.Droplet):
 			add("device", d.Path, "volume %s is not attached to droplet %s", v.Name, d.Droplet)
 		default:
-			have[v.ID] = true
+			have[place{v.ID, d.Droplet}] = true
 			devices[spot{d.Droplet, blockdev.LinkPrefix + v.Name}] = d.Path
 		}
 	}
@@ -101,23 +106,26 @@ func (c *Cloud) leftDevices(inv blockdev.Inventory, add func(kind, path, format 
 		}
 	}
 	for id, v := range c.state.volumes {
-		droplet := c.shown(v)
-		switch {
-		case droplet == "" || c.moving(id):
-		case !have[id]:
-			add("record", string(id), "volume %s is attached to droplet %s and has no device", v.Name, droplet)
-		case len(inv.Links) > 0 && !linked[spot{droplet, blockdev.LinkPrefix + v.Name}]:
-			add("record", string(id), "volume %s is attached to droplet %s and has no link there", v.Name, droplet)
+		for _, droplet := range c.shown(v) {
+			switch {
+			case c.moving(id):
+			case !have[place{id, droplet}]:
+				add("record", string(id), "volume %s is attached to droplet %s and has no device", v.Name, droplet)
+			case len(inv.Links) > 0 && !linked[spot{droplet, blockdev.LinkPrefix + v.Name}]:
+				add("record", string(id), "volume %s is attached to droplet %s and has no link there", v.Name, droplet)
+			}
 		}
 	}
 }
 
-// shown is the droplet that should see the volume's device, or empty. The caller holds mu.
-func (c *Cloud) shown(v *Volume) string {
-	if d := c.state.droplets[v.Droplet]; d != nil && d.Status == DropletActive {
-		return d.Name
+// shown lists the droplets that should see the volume's device. The caller holds mu.
+func (c *Cloud) shown(v *Volume) (names []string) {
+	for _, id := range v.on() {
+		if d := c.state.droplets[id]; d != nil && d.Status == DropletActive {
+			names = append(names, d.Name)
+		}
 	}
-	return ""
+	return names
 }
 
 // moving tells whether something is just being done to the volume. The caller holds mu.
@@ -126,7 +134,7 @@ func (c *Cloud) moving(id VolumeID) bool {
 		return true
 	}
 	v := c.state.volumes[id]
-	return v != nil && c.pending[v.Droplet] > 0
+	return v != nil && slices.ContainsFunc(v.on(), func(d DropletID) bool { return c.pending[d] > 0 })
 }
 
 // movingLink is moving by the name of a link. The caller holds mu.

@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -13,13 +14,18 @@ func (s *store) load() (*state, error) {
 	err := rows(s.db, `SELECT * FROM volumes`, func(r *sql.Rows) error {
 		var v Volume
 		var created int64
-		var tags string
-		if err := r.Scan(&v.ID, &v.Name, &v.Region, &v.Description, &v.SizeGiB, &v.Droplet, &created, &v.FilesystemType, &v.FilesystemLabel, &tags); err != nil {
+		var tags, more, performance string
+		if err := r.Scan(&v.ID, &v.Name, &v.Region, &v.Description, &v.SizeGiB, &v.Droplet, &created, &v.FilesystemType, &v.FilesystemLabel, &tags,
+			&v.Shared, &more, &performance, &v.ReadOnly); err != nil {
 			return err
 		}
 		v.Created = instant(created)
+		err := errors.Join(json.Unmarshal([]byte(tags), &v.Tags), json.Unmarshal([]byte(more), &v.More))
+		if performance != "" {
+			err = errors.Join(err, json.Unmarshal([]byte(performance), &v.Performance))
+		}
 		ch.volumes = append(ch.volumes, v)
-		return json.Unmarshal([]byte(tags), &ch.volumes[len(ch.volumes)-1].Tags)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read volumes: %w", err)
@@ -41,7 +47,7 @@ func (s *store) load() (*state, error) {
 	err = rows(s.db, `SELECT * FROM actions ORDER BY id`, func(r *sql.Rows) error {
 		var a Action
 		var started, ended int64
-		if err := r.Scan(&a.ID, &a.Type, &a.Status, &started, &ended, &a.Region, &a.Volume, &a.Droplet, &a.SizeGiB, &a.Error); err != nil {
+		if err := r.Scan(&a.ID, &a.Type, &a.Status, &started, &ended, &a.Region, &a.Volume, &a.Droplet, &a.SizeGiB, &a.Error, &a.ReadOnly); err != nil {
 			return err
 		}
 		a.Started, a.Ended = instant(started), instant(ended)

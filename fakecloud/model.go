@@ -1,6 +1,7 @@
 package fakecloud
 
 import (
+	"slices"
 	"time"
 
 	"drydock.dev/drydock/fakecloud/blockdev"
@@ -36,6 +37,55 @@ type Volume struct {
 	FilesystemType  string
 	FilesystemLabel string
 	Tags            []string
+
+	// Ours on top of the real cloud.
+	Shared      bool        // may be attached to several droplets at once
+	More        []DropletID // attachments beyond Droplet, of a shared volume
+	ReadOnly    bool        // of its present attachments
+	Performance Performance
+}
+
+// on lists the droplets that a volume is attached to.
+func (v *Volume) on() []DropletID {
+	if v.Droplet == 0 {
+		return nil
+	}
+	return append([]DropletID{v.Droplet}, v.More...)
+}
+
+// attachedTo tells whether a volume is attached to a droplet.
+func (v *Volume) attachedTo(id DropletID) bool {
+	return v.Droplet == id && id != 0 || slices.Contains(v.More, id)
+}
+
+// attach adds a droplet to a copy of a volume.
+func (v *Volume) attach(id DropletID) {
+	if v.attachedTo(id) {
+		return
+	}
+	if v.Droplet == 0 {
+		v.Droplet = id
+		return
+	}
+	v.More = append(slices.Clone(v.More), id)
+}
+
+// detach takes a droplet off a copy of a volume.
+func (v *Volume) detach(id DropletID) {
+	left := slices.DeleteFunc(v.on(), func(d DropletID) bool { return d == id })
+	v.Droplet, v.More = 0, nil
+	if len(left) > 0 {
+		v.Droplet, v.More = left[0], left[1:]
+	} else {
+		v.ReadOnly = false
+	}
+}
+
+// Performance is what a volume may do to its disk. Zero numbers are no limit.
+type Performance struct {
+	Class          string `json:"class"`
+	IOPS           int64  `json:"iops"`            // reads and writes, each, in a second
+	ThroughputMiBs int64  `json:"throughput_mibs"` // reads and writes, each, in MiB a second
 }
 
 // DropletStatus is a droplet's state as the API words it.
@@ -96,16 +146,17 @@ const (
 // Action is one asynchronous piece of work. Volume is empty for an action on a
 // droplet; Droplet is zero for a resize.
 type Action struct {
-	ID      ActionID
-	Type    ActionType
-	Status  ActionStatus
-	Started time.Time
-	Ended   time.Time // zero while it is in progress
-	Region  string
-	Volume  VolumeID
-	Droplet DropletID
-	SizeGiB int64  // what a resize asks for
-	Error   string // why it is errored; the API does not show it, the log and the timeline do
+	ID       ActionID
+	Type     ActionType
+	Status   ActionStatus
+	Started  time.Time
+	Ended    time.Time // zero while it is in progress
+	Region   string
+	Volume   VolumeID
+	Droplet  DropletID
+	SizeGiB  int64  // what a resize asks for
+	ReadOnly bool   // of an attach; ours
+	Error    string // why it is errored; the API does not show it, the log and the timeline do
 }
 
 // Snapshot is a full copy of a volume. It outlives the volume.

@@ -15,7 +15,7 @@ func (c *Cloud) check(v *Volume, r Request) error {
 	}
 	switch r.Type {
 	case AttachVolume:
-		return c.checkAttach(v, r.Droplet)
+		return c.checkAttach(v, r.Droplet, r.ReadOnly)
 	case DetachVolume:
 		return c.checkDetach(v, r.Droplet)
 	case ResizeVolume:
@@ -24,14 +24,16 @@ func (c *Cloud) check(v *Volume, r Request) error {
 	return fail(Invalid, "unknown action type %q: known are attach, detach and resize", r.Type)
 }
 
-func (c *Cloud) checkAttach(v *Volume, id DropletID) error {
+func (c *Cloud) checkAttach(v *Volume, id DropletID, readOnly bool) error {
 	d := c.liveDroplet(id)
 	switch {
 	case d == nil:
 		return notFound()
-	case v.Droplet != 0:
+	case v.Droplet != 0 && (!v.Shared || v.attachedTo(id)):
 		return fail(Invalid, TextAttached)
-	case d.Region != v.Region:
+	case v.Droplet != 0 && v.ReadOnly != readOnly:
+		return fail(Invalid, "volume %s is attached to another droplet with read_only %v: one device has one mode", v.ID, v.ReadOnly)
+	case d.Region != v.Region && !c.settings.Rules.AnyRegion:
 		return fail(Invalid, "volume %s is in region %s and droplet %d in region %s", v.ID, v.Region, d.ID, d.Region)
 	case c.locked(id):
 		return fail(Invalid, TextPending)
@@ -50,7 +52,7 @@ func (c *Cloud) checkDetach(v *Volume, id DropletID) error {
 		return notFound()
 	case c.locked(id):
 		return fail(Invalid, TextPending)
-	case v.Droplet == id:
+	case v.attachedTo(id):
 		return nil
 	case c.settings.Limits.DetachInvalid:
 		return fail(Invalid, TextNoAttachment)
@@ -59,9 +61,10 @@ func (c *Cloud) checkDetach(v *Volume, id DropletID) error {
 }
 
 func (c *Cloud) checkResize(v *Volume, size int64) error {
-	switch limit := c.settings.Limits.CapacityGiB; {
-	case size > MaxSizeGiB:
-		return fail(Invalid, "error resizing volume: size_gigabytes must not be larger than %d, not %d", MaxSizeGiB, size)
+	switch limit, most := c.settings.Limits.CapacityGiB, c.settings.Limits.MaxSizeGiB; {
+	case size > most:
+		return fail(Invalid, "error resizing volume: size_gigabytes must not be larger than %d, not %d", most, size)
+	case size <= v.SizeGiB && c.settings.Rules.LenientResize:
 	case size <= v.SizeGiB:
 		return fail(Invalid, "error resizing volume: size_gigabytes must be larger than the current %d, not %d", v.SizeGiB, size)
 	case limit > 0 && c.state.capacityGiB+c.held.capacityGiB+size-v.SizeGiB > limit:

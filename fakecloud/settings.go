@@ -1,48 +1,13 @@
 package fakecloud
 
 import (
-	"math/rand/v2"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 )
-
-// Delay is how long something takes: Min, or evenly spread up to Max if that is longer.
-type Delay struct{ Min, Max time.Duration }
-
-func (d Delay) pick(r *rand.Rand) time.Duration {
-	if d.Max <= d.Min {
-		return d.Min
-	}
-	return d.Min + time.Duration(r.Int64N(int64(d.Max-d.Min)+1))
-}
-
-// Latency is how long actions take before their effect. Zero is at once, which is
-// still asynchronous: the answer to the POST says in-progress.
-type Latency struct {
-	Attach, Detach, Resize Delay
-	Power                  Delay // power actions and the creation of a droplet
-	Release                Delay // from a droplet's deletion to the release of its volumes
-}
-
-// RealLatency is like the real cloud's on a good day, for demonstrations.
-func RealLatency() Latency {
-	short := Delay{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond}
-	return Latency{Attach: short, Detach: short, Resize: short, Power: short, Release: Delay{Min: 3 * time.Second, Max: 4 * time.Second}}
-}
-
-// of returns the delay of an action type.
-func (l Latency) of(t ActionType) Delay {
-	switch t {
-	case AttachVolume:
-		return l.Attach
-	case DetachVolume:
-		return l.Detach
-	case ResizeVolume:
-		return l.Resize
-	case Destroy:
-		return l.Release
-	}
-	return l.Power
-}
 
 // NameRule decides which names volumes may have.
 type NameRule int
@@ -54,31 +19,59 @@ const (
 	NamesLenient
 )
 
-// Limits are the cloud's rules that can be set. The zero value is the real cloud's
+func (r NameRule) String() string {
+	return map[NameRule]string{NamesStrict: "strict", NamesLenient: "lenient"}[r]
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r NameRule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *NameRule) UnmarshalText(b []byte) error {
+	for _, known := range []NameRule{NamesStrict, NamesLenient} {
+		if known.String() == string(b) {
+			*r = known
+			return nil
+		}
+	}
+	return fail(Invalid, "names are %q: strict and lenient are known", b)
+}
+
+// Limits are the cloud's numbers that can be set. The zero value is the real cloud's
 // behaviour without quota and without rate limits.
 type Limits struct {
-	VolumesPerDroplet  int           // zero is DefaultVolumesPerDroplet, negative is no limit
-	Volumes            int           // of the account, shown as volume_limit; zero is no limit
-	CapacityGiB        int64         // of all volumes together; zero is no limit
-	SnapshotsPerVolume int           // zero is DefaultSnapshotsPerVolume, negative is no limit
-	SnapshotInterval   time.Duration // least time between two snapshots of a volume; the real cloud has 10m
+	VolumesPerDroplet  int           `json:"volumes_per_droplet"`  // zero is DefaultVolumesPerDroplet, negative is no limit
+	Volumes            int           `json:"volumes"`              // of the account, shown as volume_limit; zero is no limit
+	CapacityGiB        int64         `json:"capacity_gib"`         // of all volumes together; zero is no limit
+	Droplets           int           `json:"droplets"`             // of the account, as far as the API creates them; zero is no limit
+	MinSizeGiB         int64         `json:"min_size_gib"`         // of a volume; zero is MinSizeGiB
+	MaxSizeGiB         int64         `json:"max_size_gib"`         // of a volume; zero is MaxSizeGiB, which is also the highest
+	SnapshotsPerVolume int           `json:"snapshots_per_volume"` // zero is DefaultSnapshotsPerVolume, negative is no limit
+	SnapshotInterval   time.Duration `json:"snapshot_interval"`    // least time between two snapshots of a volume; the real cloud has 10m
 	// NoDropletLock lets a droplet attach and detach several volumes at once. The real
 	// cloud answers "Droplet already has a pending event." instead.
-	NoDropletLock bool
+	NoDropletLock bool `json:"no_droplet_lock"`
 	// DetachInvalid answers the detach of a volume that is not attached with the status
 	// 422 of 2017 instead of the 404 of today.
-	DetachInvalid bool
+	DetachInvalid bool `json:"detach_invalid"`
 	// ActionHistory is how many finished actions are kept; zero is DefaultActionHistory.
-	ActionHistory int
-	Rate          Rate
+	ActionHistory int  `json:"action_history"`
+	Rate          Rate `json:"rate"`
 }
 
 // Rate is the limit on requests of one token. They are always counted, and refused
 // only when Enforce is set.
 type Rate struct {
-	Hourly  int // zero is DefaultHourly
-	Burst   int // in a minute; zero is DefaultBurst
-	Enforce bool
+	Hourly  int  `json:"hourly"` // zero is DefaultHourly
+	Burst   int  `json:"burst"`  // in a minute; zero is DefaultBurst
+	Enforce bool `json:"enforce"`
+}
+
+// Rules can be loosened one by one. The zero value is the real cloud's behaviour.
+type Rules struct {
+	AnyRegion      bool `json:"any_region"`      // a volume attaches to droplets of other regions, and restores there
+	LenientResize  bool `json:"lenient_resize"`  // a resize that is not larger completes without an effect
+	DeleteAttached bool `json:"delete_attached"` // deleting an attached volume pulls its disk first
 }
 
 // Defaults of Limits, from the real cloud's documentation.
@@ -101,14 +94,49 @@ func (l Limits) withDefaults() Limits {
 	set(&l.ActionHistory, DefaultActionHistory)
 	set(&l.Rate.Hourly, DefaultHourly)
 	set(&l.Rate.Burst, DefaultBurst)
+	if l.MinSizeGiB <= 0 {
+		l.MinSizeGiB = MinSizeGiB
+	}
+	if l.MaxSizeGiB <= 0 || l.MaxSizeGiB > MaxSizeGiB {
+		l.MaxSizeGiB = MaxSizeGiB
+	}
 	return l
 }
 
-// Settings can change while the cloud runs. They are not kept in the database.
+// MarshalJSON writes the interval as text, like all times of the settings.
+func (l Limits) MarshalJSON() ([]byte, error) {
+	type fields Limits
+	return json.Marshal(struct {
+		fields
+		SnapshotInterval string `json:"snapshot_interval"`
+	}{fields(l), l.SnapshotInterval.String()})
+}
+
+// UnmarshalJSON changes the fields that b names and leaves the others.
+func (l *Limits) UnmarshalJSON(b []byte) error {
+	type fields Limits
+	in := struct {
+		*fields
+		SnapshotInterval *string `json:"snapshot_interval"`
+	}{fields: (*fields)(l)}
+	if err := strictly(b, &in); err != nil || in.SnapshotInterval == nil {
+		return err
+	}
+	d, err := duration(*in.SnapshotInterval)
+	if err != nil {
+		return fail(Invalid, "snapshot_interval: %v", err)
+	}
+	l.SnapshotInterval = d
+	return nil
+}
+
+// Settings can change while the cloud runs.
 type Settings struct {
-	Latency Latency
-	Names   NameRule
-	Limits  Limits
+	Latency Latency  `json:"latency"`
+	Seed    uint64   `json:"seed"` // of the latencies; zero is a seed like any other
+	Names   NameRule `json:"names"`
+	Limits  Limits   `json:"limits"`
+	Rules   Rules    `json:"rules"`
 }
 
 // Settings returns those in force, with defaults filled in.
@@ -118,10 +146,108 @@ func (c *Cloud) Settings() Settings {
 	return c.settings
 }
 
-// Configure puts settings in force for what is asked from now on.
+// Configure puts settings in force for what is asked from now on, until Close.
 func (c *Cloud) Configure(s Settings) {
 	s.Limits = s.Limits.withDefaults()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settings = s
+	c.start, c.adjusted, c.settings = s, nil, s
+}
+
+// Adjust changes the settings that a JSON merge patch (RFC 7396) names, and keeps the
+// patch in the database: the next Open applies it to the settings of its Config. A
+// null gives a setting back to those.
+func (c *Cloud) Adjust(ctx context.Context, patch []byte) (Settings, error) {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return Settings{}, err
+	}
+	defer done()
+	var change map[string]any
+	if err := json.Unmarshal(patch, &change); err != nil || change == nil {
+		return Settings{}, fail(Invalid, "settings are changed by a JSON object: %v", errors.Join(err))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	merged, _ := merge(c.adjusted, change).(map[string]any)
+	next, err := overlay(c.start, merged)
+	if err != nil {
+		return Settings{}, err
+	}
+	if err := c.store.keepSettings(merged); err != nil {
+		return Settings{}, internal(err)
+	}
+	c.adjusted, c.settings = merged, next
+	return next, nil
+}
+
+// ResetSettings gives up what was adjusted.
+func (c *Cloud) ResetSettings(ctx context.Context) error {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.store.keepSettings(nil); err != nil {
+		return internal(err)
+	}
+	c.adjusted, c.settings = nil, c.start
+	return nil
+}
+
+// overlay applies a merge patch to settings; s itself stays as it is.
+func overlay(s Settings, patch map[string]any) (Settings, error) {
+	b, err := json.Marshal(patch)
+	if err != nil {
+		return s, fail(Invalid, "settings: %v", err)
+	}
+	if patch == nil {
+		return s, nil
+	}
+	if err := strictly(b, &s); err != nil {
+		var own *Error
+		if errors.As(err, &own) {
+			return s, own
+		}
+		return s, fail(Invalid, "settings: %v", err)
+	}
+	s.Limits = s.Limits.withDefaults()
+	if s.Limits.MinSizeGiB > s.Limits.MaxSizeGiB {
+		return s, fail(Invalid, "settings: min_size_gib %d is more than max_size_gib %d", s.Limits.MinSizeGiB, s.Limits.MaxSizeGiB)
+	}
+	return s, nil
+}
+
+// strictly decodes b into v and refuses fields that v does not have.
+func strictly(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%w", err)
+	}
+	return nil
+}
+
+// merge applies an RFC 7396 patch to a document without changing either.
+func merge(doc, patch any) any {
+	p, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	out := map[string]any{}
+	if d, ok := doc.(map[string]any); ok {
+		for k, v := range d {
+			out[k] = v
+		}
+	}
+	for k, v := range p {
+		if v == nil {
+			delete(out, k)
+			continue
+		}
+		out[k] = merge(out[k], v)
+	}
+	return out
 }

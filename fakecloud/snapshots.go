@@ -95,7 +95,9 @@ func (c *Cloud) releaseSnapshot(s Snapshot) {
 func (c *Cloud) copySnapshot(ctx context.Context, s Snapshot, disk blockdev.Volume) (_ Snapshot, err error) {
 	ctx, span := c.cfg.Lab.Timeline.Start(ctx, lab.SpanOptions{Op: "snapshot", Volume: disk.Name})
 	defer func() { span.End("", err) }()
-	bytes, err := c.devices.Snapshot(ctx, disk, s.ID, nil)
+	progress, copied := c.copying(Copy{Kind: "snapshot", Snapshot: s.ID, Volume: s.Volume, Name: s.Name})
+	defer copied()
+	bytes, err := c.devices.Snapshot(ctx, disk, s.ID, progress)
 	if err != nil {
 		return Snapshot{}, internal(err)
 	}

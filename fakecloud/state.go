@@ -98,8 +98,8 @@ func (s *state) putVolume(v *Volume) {
 	s.byName[place{v.Region, v.Name}] = v.ID
 	s.byCreation = s.byCreation.put(v)
 	s.byRegion[v.Region] = s.byRegion[v.Region].put(v)
-	if v.Droplet != 0 {
-		s.onDroplet[v.Droplet] = s.onDroplet[v.Droplet].put(v)
+	for _, d := range v.on() {
+		s.onDroplet[d] = s.onDroplet[d].put(v)
 	}
 	s.capacityGiB += v.SizeGiB
 }
@@ -113,9 +113,9 @@ func (s *state) dropVolume(id VolumeID) {
 	delete(s.byName, place{v.Region, v.Name})
 	s.byCreation = s.byCreation.drop(v)
 	s.byRegion[v.Region] = s.byRegion[v.Region].drop(v)
-	if v.Droplet != 0 {
-		if s.onDroplet[v.Droplet] = s.onDroplet[v.Droplet].drop(v); len(s.onDroplet[v.Droplet]) == 0 {
-			delete(s.onDroplet, v.Droplet)
+	for _, d := range v.on() {
+		if s.onDroplet[d] = s.onDroplet[d].drop(v); len(s.onDroplet[d]) == 0 {
+			delete(s.onDroplet, d)
 		}
 	}
 	s.capacityGiB -= v.SizeGiB

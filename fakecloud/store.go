@@ -43,10 +43,11 @@ type change struct {
 }
 
 var statements = map[string]string{
-	"volume": `INSERT INTO volumes VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET
-		size_gib = excluded.size_gib, droplet = excluded.droplet, tags = excluded.tags`,
+	"volume": `INSERT INTO volumes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET
+		size_gib = excluded.size_gib, droplet = excluded.droplet, tags = excluded.tags,
+		shared = excluded.shared, more = excluded.more, performance = excluded.performance, read_only = excluded.read_only`,
 	"droplet":     `INSERT OR REPLACE INTO droplets VALUES (?,?,?,?,?,?,?,?)`,
-	"action":      `INSERT OR REPLACE INTO actions VALUES (?,?,?,?,?,?,?,?,?,?)`,
+	"action":      `INSERT OR REPLACE INTO actions VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
 	"snapshot":    `INSERT INTO snapshots VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET tags = excluded.tags`,
 	"tag":         `INSERT OR IGNORE INTO tags VALUES (?)`,
 	"no volume":   `DELETE FROM volumes WHERE id = ?`,
@@ -54,6 +55,8 @@ var statements = map[string]string{
 	"no action":   `DELETE FROM actions WHERE id = ?`,
 	"no snapshot": `DELETE FROM snapshots WHERE id = ?`,
 	"no tag":      `DELETE FROM tags WHERE name = ?`,
+	"settings":    `INSERT OR REPLACE INTO settings VALUES (1, ?)`,
+	"no settings": `DELETE FROM settings`,
 }
 
 // openStore opens or makes the database and brings its schema up to date.
@@ -167,13 +170,14 @@ func (s *store) write(ch change) error {
 		put("no tag", name)
 	}
 	for _, v := range ch.volumes {
-		put("volume", string(v.ID), v.Name, v.Region, v.Description, v.SizeGiB, int64(v.Droplet), nanos(v.Created), v.FilesystemType, v.FilesystemLabel, tagsText(v.Tags))
+		put("volume", string(v.ID), v.Name, v.Region, v.Description, v.SizeGiB, int64(v.Droplet), nanos(v.Created), v.FilesystemType, v.FilesystemLabel, tagsText(v.Tags),
+			v.Shared, jsonText(v.More), performanceText(v.Performance), v.ReadOnly)
 	}
 	for _, d := range ch.droplets {
 		put("droplet", int64(d.ID), d.Name, d.Region, d.Size, d.Image, string(d.Status), nanos(d.Created), tagsText(d.Tags))
 	}
 	for _, a := range ch.actions {
-		put("action", int64(a.ID), string(a.Type), string(a.Status), nanos(a.Started), nanos(a.Ended), a.Region, string(a.Volume), int64(a.Droplet), a.SizeGiB, a.Error)
+		put("action", int64(a.ID), string(a.Type), string(a.Status), nanos(a.Started), nanos(a.Ended), a.Region, string(a.Volume), int64(a.Droplet), a.SizeGiB, a.Error, a.ReadOnly)
 	}
 	for _, n := range ch.snapshots {
 		put("snapshot", string(n.ID), n.Name, n.Region, string(n.Volume), n.SizeGiB, n.Bytes, nanos(n.Created), tagsText(n.Tags))
@@ -189,6 +193,34 @@ func (s *store) write(ch change) error {
 		return fmt.Errorf("write cloud database: %w", err)
 	}
 	return nil
+}
+
+// keepSettings replaces the settings' patch; nil removes it.
+func (s *store) keepSettings(patch map[string]any) (err error) {
+	if patch == nil {
+		_, err = s.stmt["no settings"].Exec()
+	} else {
+		_, err = s.stmt["settings"].Exec(jsonText(patch))
+	}
+	if err != nil {
+		return fmt.Errorf("write cloud database: %w", err)
+	}
+	return nil
+}
+
+// loadSettings returns the patch that was kept, or nil.
+func (s *store) loadSettings() (patch map[string]any, err error) {
+	err = rows(s.db, `SELECT patch FROM settings`, func(r *sql.Rows) error {
+		var text string
+		if err := r.Scan(&text); err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(text), &patch)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	return patch, nil
 }
 
 func (s *store) close() error {
@@ -217,6 +249,17 @@ func tagsText(tags []string) string {
 	if len(tags) == 0 {
 		return "[]"
 	}
-	b, _ := json.Marshal(tags) // strings always marshal
+	return jsonText(tags)
+}
+
+func jsonText(v any) string {
+	b, _ := json.Marshal(v) // strings, numbers and maps of them always marshal
 	return string(b)
+}
+
+func performanceText(p Performance) string {
+	if p == (Performance{}) {
+		return ""
+	}
+	return jsonText(p)
 }

@@ -17,6 +17,9 @@ type NewVolume struct {
 	FilesystemType  string // ext4, xfs or empty for a blank disk
 	FilesystemLabel string
 	Tags            []string
+	Clone           VolumeID // ours: a copy of this volume as it is now; it decides like a snapshot
+	Shared          bool     // ours: see Volume
+	Performance     Performance
 }
 
 // CreateVolume makes a volume, usable when it returns.
@@ -32,8 +35,16 @@ func (c *Cloud) CreateVolume(ctx context.Context, n NewVolume) (Volume, error) {
 	}
 	defer release()
 	c.cfg.Lab.Timeline.Alias(string(v.ID), v.Name)
-	disk := blockdev.Volume{ID: v.ID, Name: v.Name}
+	disk := v.disk()
 	img := blockdev.Image{Size: v.SizeGiB * GiB, From: n.Snapshot, Filesystem: v.FilesystemType, Label: v.FilesystemLabel}
+	if n.Clone != "" {
+		img.Clone = blockdev.Volume{ID: n.Clone}
+	}
+	if kind := copyKind(n); kind != "" {
+		progress, copied := c.copying(Copy{Kind: kind, Volume: v.ID, Name: v.Name})
+		defer copied()
+		img.Progress = progress
+	}
 	if err := c.devices.Create(ctx, disk, img); err != nil {
 		return Volume{}, internal(err)
 	}
@@ -59,7 +70,8 @@ func (c *Cloud) reserveVolume(n NewVolume) (v Volume, release func(), err error)
 		return v, nil, err
 	}
 	v = Volume{ID: VolumeID(newID()), Name: n.Name, Region: n.Region, Description: n.Description, SizeGiB: n.SizeGiB,
-		FilesystemType: n.FilesystemType, FilesystemLabel: n.FilesystemLabel, Tags: slices.Clone(n.Tags)}
+		FilesystemType: n.FilesystemType, FilesystemLabel: n.FilesystemLabel, Tags: slices.Clone(n.Tags),
+		Shared: n.Shared, Performance: n.Performance}
 	at := place{v.Region, v.Name}
 	c.held.names[at] = v.ID
 	c.held.volumes[v.ID] = true
@@ -93,25 +105,28 @@ func (c *Cloud) checkNewVolume(n *NewVolume) error {
 		if s == nil {
 			return notFound()
 		}
-		if s.Region != n.Region {
+		if s.Region != n.Region && !c.settings.Rules.AnyRegion {
 			return fail(Invalid, "failed to create volume: snapshot %s is in region %s, not in %s", s.ID, s.Region, n.Region)
 		}
 		n.SizeGiB = s.SizeGiB
 	}
-	if n.SizeGiB < MinSizeGiB || n.SizeGiB > MaxSizeGiB {
-		return fail(Invalid, "failed to create volume: size_gigabytes must be between %d and %d, not %d", MinSizeGiB, MaxSizeGiB, n.SizeGiB)
+	if err := c.checkClone(n); err != nil {
+		return err
+	}
+	l := c.settings.Limits
+	if n.SizeGiB < l.MinSizeGiB || n.SizeGiB > l.MaxSizeGiB {
+		return fail(Invalid, "failed to create volume: size_gigabytes must be between %d and %d, not %d", l.MinSizeGiB, l.MaxSizeGiB, n.SizeGiB)
 	}
 	if err := checkFilesystem(n.FilesystemType, n.FilesystemLabel); err != nil {
 		return err
 	}
-	if n.Snapshot != "" {
+	if n.Snapshot != "" || n.Clone != "" {
 		n.FilesystemType, n.FilesystemLabel = "", "" // formatting would erase the copy
 	}
 	at := place{n.Region, n.Name}
 	if _, taken := c.state.byName[at]; taken || c.held.names[at] != "" {
 		return fail(Conflict, TextVolumeExists)
 	}
-	l := c.settings.Limits
 	if l.Volumes > 0 && len(c.state.volumes)+len(c.held.names) >= l.Volumes {
 		return fail(Forbidden, TextCreateQuota)
 	}
@@ -151,7 +166,13 @@ func (c *Cloud) DeleteVolume(ctx context.Context, id VolumeID) error {
 	}
 	defer release()
 	c.life.Point(pointRecordGone, v.Name)
-	if err := c.devices.Delete(ctx, blockdev.Volume{ID: v.ID, Name: v.Name}); err != nil {
+	if v.Droplet != 0 { // a rule lets it go all the same
+		err = c.devices.Detach(ctx, v.disk())
+	}
+	if err == nil {
+		err = c.devices.Delete(ctx, v.disk())
+	}
+	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if e := c.commit(change{volumes: []Volume{v}}); e != nil {
@@ -171,7 +192,7 @@ func (c *Cloud) unrecordVolume(id VolumeID) (v Volume, release func(), err error
 	if p == nil {
 		return v, nil, notFound()
 	}
-	if p.Droplet != 0 || c.busy[id] != 0 {
+	if p.Droplet != 0 && !c.settings.Rules.DeleteAttached || c.busy[id] != 0 {
 		return v, nil, fail(Conflict, TextDeleteAttached)
 	}
 	v = *p

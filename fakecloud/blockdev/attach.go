@@ -3,6 +3,8 @@ package blockdev
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"drydock.dev/drydock/internal/lab"
 )
@@ -30,10 +32,7 @@ func (b *base) attach(ctx context.Context, p plug, v Volume, t Target) (device s
 	}
 	defer unlock()
 	if a := b.attachment(v.ID); a != nil {
-		if a.target != t {
-			return "", fmt.Errorf("%w: %s", ErrElsewhere, a.target.Droplet)
-		}
-		return a.device, b.link(ctx, v, t.Droplet, a.link, a.device)
+		return a.device, b.attachAgain(ctx, a, v, t)
 	}
 	link, err := b.linkPath(v, t.Droplet)
 	if err != nil {
@@ -43,7 +42,7 @@ func (b *base) attach(ctx context.Context, p plug, v Volume, t Target) (device s
 	if err != nil {
 		return "", err
 	}
-	a.volume, a.target, a.link = v, t, link
+	a.volume, a.readOnly, a.links = v, t.ReadOnly, map[string]string{t.Droplet: link}
 	kept := false
 	defer func() {
 		if !kept {
@@ -62,8 +61,46 @@ func (b *base) attach(ctx context.Context, p plug, v Volume, t Target) (device s
 	return a.device, nil
 }
 
-// detach removes the link, then the device. If the device stays, so does the link.
+// attachAgain shows an attached volume to the droplet that has it, or to one more.
+func (b *base) attachAgain(ctx context.Context, a *attachment, v Volume, t Target) error {
+	link, known := a.links[t.Droplet]
+	switch {
+	case !known && !t.Shared:
+		return fmt.Errorf("%w: %s", ErrElsewhere, a.node())
+	case a.readOnly != t.ReadOnly:
+		return fmt.Errorf("%w, and read-only there: %v", ErrAttached, a.readOnly)
+	}
+	if !known {
+		var err error
+		if link, err = b.linkPath(v, t.Droplet); err != nil {
+			return err
+		}
+	}
+	if err := b.link(ctx, v, t.Droplet, link, a.device); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.links[t.Droplet] = link
+	return nil
+}
+
+// detach removes the links, then the device. If the device stays, so do the links.
 func (b *base) detach(ctx context.Context, p plug, v Volume) error {
+	return b.release(ctx, p, v, func(a *attachment) []string { return slices.Sorted(maps.Keys(a.links)) })
+}
+
+// detachFrom is detach from one droplet.
+func (b *base) detachFrom(ctx context.Context, p plug, v Volume, droplet string) error {
+	return b.release(ctx, p, v, func(a *attachment) []string {
+		if _, has := a.links[droplet]; !has {
+			return nil
+		}
+		return []string{droplet}
+	})
+}
+
+func (b *base) release(ctx context.Context, p plug, v Volume, from func(*attachment) []string) error {
 	unlock, err := b.lock(ctx, v.ID)
 	if err != nil {
 		return fmt.Errorf("detach volume %s: %w", v.Name, err)
@@ -73,16 +110,32 @@ func (b *base) detach(ctx context.Context, p plug, v Volume) error {
 	if a == nil {
 		return nil
 	}
-	if done, err := b.unlink(ctx, v, a.target.Droplet, a.link, a.device); !done {
-		return fmt.Errorf("detach volume %s from droplet %s: %w", v.Name, a.target.Droplet, err)
+	droplets := from(a)
+	if len(droplets) == 0 {
+		return nil
+	}
+	for _, d := range droplets {
+		if done, err := b.unlink(ctx, v, d, a.links[d], a.device); !done {
+			return fmt.Errorf("detach volume %s from droplet %s: %w", v.Name, d, err)
+		}
 	}
 	lab.ComponentFrom(ctx).Point(pointUnlinked, v.Name)
+	if len(droplets) < len(a.links) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, d := range droplets {
+			delete(a.links, d)
+		}
+		return nil
+	}
 	gone, err := p.pullOut(ctx, a)
 	if !gone {
-		if e := b.link(ctx, v, a.target.Droplet, a.link, a.device); e != nil {
-			err = fmt.Errorf("%w; and %w", err, e)
+		for _, d := range droplets {
+			if e := b.link(ctx, v, d, a.links[d], a.device); e != nil {
+				err = fmt.Errorf("%w; and %w", err, e)
+			}
 		}
-		return fmt.Errorf("detach volume %s from droplet %s: %w", v.Name, a.target.Droplet, err)
+		return fmt.Errorf("detach volume %s from droplet %s: %w", v.Name, a.node(), err)
 	}
 	b.setAttachment(v.ID, nil)
 	return nil
@@ -103,7 +156,7 @@ func (b *base) closeAll(release func(*attachment)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, a := range b.attached {
-		b.removeLink(a)
+		b.removeLinks(a)
 		release(a)
 		delete(b.attached, id)
 	}
@@ -114,7 +167,9 @@ func (b *base) deviceList() []Device {
 	defer b.mu.Unlock()
 	out := make([]Device, 0, len(b.attached))
 	for id, a := range b.attached {
-		out = append(out, Device{Volume: id, Path: a.device, Droplet: a.target.Droplet})
+		for droplet := range a.links {
+			out = append(out, Device{Volume: id, Path: a.device, Droplet: droplet})
+		}
 	}
 	return out
 }

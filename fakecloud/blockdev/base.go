@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,11 +29,21 @@ type base struct {
 
 // attachment is one attached volume. The volume's lock guards what changes.
 type attachment struct {
-	volume Volume
-	target Target
-	device string
-	link   string   // empty when the droplet has no by-id directory
-	hold   *os.File // an open loop device: it lives as long as somebody holds it
+	volume   Volume
+	readOnly bool
+	device   string
+	links    map[string]string // droplet -> its link, empty when it has no by-id directory; guarded by base.mu as well
+	limited  bool              // its device has an I/O limit
+	hold     *os.File          // an open loop device: it lives as long as somebody holds it
+}
+
+// node is the droplet that calls on the device are told to be on: the first of several.
+func (a *attachment) node() string {
+	droplets := slices.Sorted(maps.Keys(a.links))
+	if len(droplets) == 0 {
+		return ""
+	}
+	return droplets[0]
 }
 
 func newBase(dir string, o Options) (*base, error) {

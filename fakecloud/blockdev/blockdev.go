@@ -59,6 +59,8 @@ type Volume struct {
 type Image struct {
 	Size       int64      // bytes
 	From       SnapshotID // copy of this snapshot
+	Clone      Volume     // copy of this volume as it is now; a mounted filesystem is frozen meanwhile
+	Progress   Progress   // of a copy; may be nil
 	Filesystem string     // ext4 or xfs: formatted at birth
 	Label      string     // of that filesystem
 }
@@ -67,6 +69,19 @@ type Image struct {
 type Target struct {
 	Droplet  string // its name; decides the link's directory
 	ReadOnly bool
+	Shared   bool // another droplet may have it already: then both see one device
+}
+
+// Extent is a range of a disk, in bytes.
+type Extent struct{ Start, Length int64 }
+
+// Limit is what a device may do in a second, for reads and for writes, each. Zero is no limit.
+type Limit struct{ IOPS, Bytes int64 }
+
+// Limited tells whether a limit is in force, and if not, why.
+type Limited struct {
+	Applied bool
+	Why     string
 }
 
 // Progress is told how many bytes of how many were copied.
@@ -83,14 +98,25 @@ type Images interface {
 	Snapshot(context.Context, Volume, SnapshotID, Progress) (int64, error)
 	// DeleteSnapshot removes a snapshot. A missing one is no error.
 	DeleteSnapshot(context.Context, SnapshotID) error
+	// Changes lists where a snapshot differs from another one of the same volume, in
+	// order and without overlap; without a base, where it has data. What lies beyond the
+	// end of a smaller base counts as different only where there is data.
+	Changes(ctx context.Context, of, base SnapshotID) ([]Extent, error)
 }
 
 // Devices shows volumes to droplets.
 type Devices interface {
 	// Attach returns the device's path. ErrElsewhere if another droplet has it.
 	Attach(context.Context, Volume, Target) (string, error)
-	// Detach takes the device away, in use or not.
+	// Detach takes the device away from all droplets, in use or not.
 	Detach(context.Context, Volume) error
+	// Release takes the volume away from one droplet: its link, and with the last
+	// droplet's the device. Others that share the device keep it, and so does whoever
+	// has it open on a droplet that lost its link.
+	Release(ctx context.Context, v Volume, droplet string) error
+	// Limit bounds the I/O on an attached volume's device, where the machine can; else
+	// it says why not. It holds until the device goes.
+	Limit(context.Context, Volume, Limit) (Limited, error)
 	// Grow enlarges the image and, when attached, the device, from one size to another.
 	// If the device cannot follow, the image goes back to from; else it never shrinks.
 	Grow(ctx context.Context, v Volume, from, to int64) error

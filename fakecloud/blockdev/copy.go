@@ -26,15 +26,15 @@ func copySparse(ctx context.Context, dst, src *os.File, progress Progress) error
 	}
 	var total, done int64
 	for _, p := range parts {
-		total += p.length
+		total += p.Length
 	}
 	buf := make([]byte, 1<<20)
 	for _, p := range parts {
-		for off := p.start; off < p.start+p.length; {
+		for off := p.Start; off < p.Start+p.Length; {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			n := min(int64(len(buf)), p.start+p.length-off)
+			n := min(int64(len(buf)), p.Start+p.Length-off)
 			m, err := src.ReadAt(buf[:n], off)
 			if m == 0 && err != nil && !errors.Is(err, io.EOF) {
 				return err
@@ -54,8 +54,6 @@ func copySparse(ctx context.Context, dst, src *os.File, progress Progress) error
 	}
 	return nil
 }
-
-type extent struct{ start, length int64 }
 
 // writeNonZero writes b without its blank blocks, which dst has already as holes.
 func writeNonZero(dst *os.File, b []byte, off int64) error {

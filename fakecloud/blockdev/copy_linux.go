@@ -10,21 +10,21 @@ import (
 )
 
 // extents asks the filesystem where src has data.
-func extents(src *os.File, size int64) ([]extent, error) {
-	var out []extent
+func extents(src *os.File, size int64) ([]Extent, error) {
+	var out []Extent
 	for off := int64(0); off < size; {
 		start, err := unix.Seek(int(src.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			break
 		}
 		if err != nil {
-			return []extent{{0, size}}, nil // not every filesystem can tell
+			return []Extent{{0, size}}, nil // not every filesystem can tell
 		}
 		end, err := unix.Seek(int(src.Fd()), start, unix.SEEK_HOLE)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, extent{start, end - start})
+		out = append(out, Extent{start, end - start})
 		off = end
 	}
 	return out, nil

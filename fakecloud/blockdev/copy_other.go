@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-func extents(_ *os.File, size int64) ([]extent, error) { return []extent{{0, size}}, nil }
+func extents(_ *os.File, size int64) ([]Extent, error) { return []Extent{{0, size}}, nil }
 
 func reflink(_, _ *os.File) error { return errors.ErrUnsupported }
 

@@ -141,7 +141,8 @@ func openLoop(path string, n int) (*os.File, error) {
 
 // pullOut implements plug.
 func (l *Loop) pullOut(ctx context.Context, a *attachment) (gone bool, err error) {
-	_, err = l.op(ctx, "loop-detach", a.volume, a.target.Droplet, func() error {
+	_, err = l.op(ctx, "loop-detach", a.volume, a.node(), func() error {
+		l.lift(a)
 		gone, err = release(a.hold)
 		return err
 	})

@@ -30,7 +30,7 @@ func (b *base) grow(ctx context.Context, v Volume, where func() string, from, to
 	}
 	shown := info.Size()
 	if a != nil {
-		node = a.target.Droplet
+		node = a.node()
 		if shown, err = size(a); err != nil {
 			return err
 		}

@@ -130,7 +130,9 @@ func (b *base) sweepLinks(droplets []string) error {
 	b.mu.Lock()
 	wanted := map[string]string{}
 	for _, a := range b.attached {
-		wanted[a.link] = a.device
+		for _, link := range a.links {
+			wanted[link] = a.device
+		}
 	}
 	b.mu.Unlock()
 	for _, l := range links {
@@ -144,9 +146,11 @@ func (b *base) sweepLinks(droplets []string) error {
 	return nil
 }
 
-// removeLink takes a closing backend's link away.
-func (b *base) removeLink(a *attachment) {
-	if target, err := os.Readlink(a.link); err == nil && target == a.device {
-		os.Remove(a.link)
+// removeLinks takes a closing backend's links away.
+func (b *base) removeLinks(a *attachment) {
+	for _, link := range a.links {
+		if target, err := os.Readlink(link); err == nil && target == a.device {
+			os.Remove(link)
+		}
 	}
 }

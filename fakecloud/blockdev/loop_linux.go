@@ -45,6 +45,7 @@ func NewLoop(dir string, o Options) (*Loop, error) {
 		control.Close()
 		return nil, fmt.Errorf("open block devices: %w", err)
 	}
+	liftUnbound()
 	return l, nil
 }
 
@@ -67,8 +68,13 @@ func (l *Loop) Create(ctx context.Context, v Volume, img Image) (err error) {
 	if exists(path) {
 		return fmt.Errorf("create volume %s: %w", v.Name, fs.ErrExist)
 	}
-	if img.From != "" {
-		_, err = l.op(ctx, "copy", v, "", func() error { return copyImage(ctx, path, l.snapshot(img.From), nil) })
+	if img.From != "" || img.Clone.ID != "" {
+		_, err = l.op(ctx, "copy", v, "", func() error {
+			if img.Clone.ID != "" {
+				return l.cloneFile(ctx, path, img.Clone, img.Progress)
+			}
+			return copyImage(ctx, path, l.snapshot(img.From), img.Progress)
+		})
 		if err == nil {
 			lab.ComponentFrom(ctx).Point(pointImage, v.Name)
 			_, err = l.op(ctx, "truncate", v, "", func() error { return enlarge(path, img.Size) })
@@ -144,6 +150,11 @@ func (l *Loop) Attach(ctx context.Context, v Volume, t Target) (string, error) {
 // Detach implements Devices.
 func (l *Loop) Detach(ctx context.Context, v Volume) error { return l.detach(ctx, l, v) }
 
+// Release implements Devices.
+func (l *Loop) Release(ctx context.Context, v Volume, droplet string) error {
+	return l.detachFrom(ctx, l, v, droplet)
+}
+
 // Grow implements Devices.
 func (l *Loop) Grow(ctx context.Context, v Volume, from, to int64) error {
 	return l.grow(ctx, v, func() string { return l.image(v.ID) }, from, to, func(a *attachment) error {
@@ -162,6 +173,22 @@ func (l *Loop) DeleteSnapshot(ctx context.Context, id SnapshotID) error {
 		return fmt.Errorf("delete snapshot %s: %w", id, err)
 	}
 	return nil
+}
+
+// Changes implements Images.
+func (l *Loop) Changes(ctx context.Context, of, base SnapshotID) ([]Extent, error) {
+	if err := errors.Join(validID(string(of)), validBase(base)); err != nil {
+		return nil, fmt.Errorf("compare snapshots: %w", err)
+	}
+	from := ""
+	if base != "" {
+		from = l.snapshot(base)
+	}
+	out, err := compareFiles(ctx, l.snapshot(of), from)
+	if err != nil {
+		return nil, fmt.Errorf("compare snapshot %s with %s: %w", of, base, err)
+	}
+	return out, nil
 }
 
 // Inventory implements Devices.
@@ -205,6 +232,9 @@ func (l *Loop) Sweep(_ context.Context, droplets []string) error {
 
 // Close implements Backend.
 func (l *Loop) Close() error {
-	l.closeAll(func(a *attachment) { _, _ = release(a.hold) })
+	l.closeAll(func(a *attachment) {
+		l.lift(a)
+		_, _ = release(a.hold)
+	})
 	return l.control.Close()
 }

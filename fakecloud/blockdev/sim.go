@@ -58,8 +58,18 @@ func (s *Sim) Create(ctx context.Context, v Volume, img Image) (err error) {
 	if exists(dir) {
 		return fmt.Errorf("create volume %s: %w", v.Name, fs.ErrExist)
 	}
-	if img.From != "" {
-		_, err = s.op(ctx, "copy", v, "", func() error { return copyVolume(ctx, dir, s.snapshot(img.From), nil) })
+	if img.From != "" || img.Clone.ID != "" {
+		_, err = s.op(ctx, "copy", v, "", func() error {
+			if img.Clone.ID == "" {
+				return copyVolume(ctx, dir, s.snapshot(img.From), img.Progress)
+			}
+			unlock, err := s.lock(ctx, img.Clone.ID)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			return copyVolume(ctx, dir, s.image(img.Clone.ID), img.Progress)
+		})
 		lab.ComponentFrom(ctx).Point(pointImage, v.Name)
 		if err == nil {
 			_, err = s.op(ctx, "truncate", v, "", func() error { return enlarge(blockFile(dir), img.Size) })
@@ -160,6 +170,16 @@ func (s *Sim) Attach(ctx context.Context, v Volume, t Target) (string, error) {
 // Detach implements Devices.
 func (s *Sim) Detach(ctx context.Context, v Volume) error { return s.detach(ctx, s, v) }
 
+// Release implements Devices.
+func (s *Sim) Release(ctx context.Context, v Volume, droplet string) error {
+	return s.detachFrom(ctx, s, v, droplet)
+}
+
+// Limit implements Devices: files know no limits.
+func (s *Sim) Limit(context.Context, Volume, Limit) (Limited, error) {
+	return Limited{Why: "devices are simulated"}, nil
+}
+
 func (s *Sim) plugIn(ctx context.Context, v Volume, t Target) (*attachment, error) {
 	dir := s.image(v.ID)
 	done, err := s.op(ctx, "loop-attach", v, t.Droplet, func() error { return move(dir, unplugged, "") })
@@ -169,11 +189,19 @@ func (s *Sim) plugIn(ctx context.Context, v Volume, t Target) (*attachment, erro
 		}
 		return nil, err
 	}
+	// The mode speaks to all but root, who writes what he likes; a real device refuses him too.
+	mode := os.FileMode(0o600)
+	if t.ReadOnly {
+		mode = 0o400
+	}
+	if err := os.Chmod(filepath.Join(dir, simBlock), mode); err != nil {
+		return nil, errors.Join(err, move(dir, "", unplugged))
+	}
 	return &attachment{device: filepath.Join(dir, simBlock)}, nil
 }
 
 func (s *Sim) pullOut(ctx context.Context, a *attachment) (bool, error) {
-	return s.op(ctx, "loop-detach", a.volume, a.target.Droplet, func() error { return move(s.image(a.volume.ID), "", unplugged) })
+	return s.op(ctx, "loop-detach", a.volume, a.node(), func() error { return move(s.image(a.volume.ID), "", unplugged) })
 }
 
 func (s *Sim) drop(*attachment) {}
@@ -221,6 +249,29 @@ func (s *Sim) Snapshot(ctx context.Context, v Volume, id SnapshotID, progress Pr
 		return 0, fmt.Errorf("snapshot volume %s: %w", v.Name, err)
 	}
 	return size, nil
+}
+
+// Changes implements Images. Where the volume has a filesystem, whose tree lies beside
+// the disk, a difference between the trees counts as one everywhere.
+func (s *Sim) Changes(ctx context.Context, of, base SnapshotID) ([]Extent, error) {
+	if err := errors.Join(validID(string(of)), validBase(base)); err != nil {
+		return nil, fmt.Errorf("compare snapshots: %w", err)
+	}
+	here, from, there := s.snapshot(of), "", ""
+	if base != "" {
+		there = s.snapshot(base)
+		from = filepath.Join(there, simBlock)
+	}
+	out, err := compareFiles(ctx, filepath.Join(here, simBlock), from)
+	if err != nil {
+		return nil, fmt.Errorf("compare snapshot %s with %s: %w", of, base, err)
+	}
+	same, err := sameTrees(filepath.Join(here, simData), filepath.Join(there, simData), base != "")
+	if err != nil || same {
+		return out, err
+	}
+	size, err := simSize(here)
+	return []Extent{{0, size}}, err
 }
 
 // DeleteSnapshot implements Images.

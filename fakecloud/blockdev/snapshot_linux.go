@@ -21,20 +21,10 @@ func (l *Loop) Snapshot(ctx context.Context, v Volume, id SnapshotID, progress P
 	}
 	defer unlock()
 	to, node := l.snapshot(id), ""
-	a := l.attachment(v.ID)
-	if a != nil {
-		node = a.target.Droplet
+	if a := l.attachment(v.ID); a != nil {
+		node = a.node()
 	}
-	done, err := l.op(ctx, "copy", v, node, func() error {
-		if a != nil {
-			thaw, err := quiesce(a.hold)
-			if err != nil {
-				return err
-			}
-			defer thaw()
-		}
-		return copyImage(ctx, to, l.image(v.ID), progress)
-	})
+	done, err := l.op(ctx, "copy", v, node, func() error { return l.copyLocked(ctx, to, v, progress) })
 	if err != nil {
 		if done {
 			os.Remove(to)
@@ -46,6 +36,29 @@ func (l *Loop) Snapshot(ctx context.Context, v Volume, id SnapshotID, progress P
 		return 0, fmt.Errorf("snapshot volume %s: %w", v.Name, err)
 	}
 	return allocated(info), nil
+}
+
+// copyLocked copies the image of a volume whose lock is held, as its device shows it now.
+func (l *Loop) copyLocked(ctx context.Context, to string, v Volume, progress Progress) error {
+	if a := l.attachment(v.ID); a != nil {
+		thaw, err := quiesce(a.hold)
+		if err != nil {
+			return err
+		}
+		defer thaw()
+	}
+	return copyImage(ctx, to, l.image(v.ID), progress)
+}
+
+// cloneFile is copyLocked of another volume. A clone is unknown to others until it is
+// made, so that two locks held at once cannot wait for each other.
+func (l *Loop) cloneFile(ctx context.Context, to string, source Volume, progress Progress) error {
+	unlock, err := l.lock(ctx, source.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return l.copyLocked(ctx, to, source, progress)
 }
 
 // The FIFREEZE and FITHAW requests, _IOWR('X', 119, int) and _IOWR('X', 120, int).
