@@ -36,6 +36,7 @@ type guest struct {
 	told    []*registration.RegistrationStatus  // guarded by mu
 	stages  []*csipb.NodeStageVolumeRequest     // guarded by mu
 	pubs    []*csipb.NodePublishVolumeRequest   // guarded by mu
+	grown   []*csipb.NodeExpandVolumeRequest    // guarded by mu
 	order   func(method, volume, target string) // is told of each call before its work; set before start
 	stops   []func()
 }
@@ -229,6 +230,14 @@ func (g *guest) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVol
 		}
 		return os.RemoveAll(r.TargetPath)
 	})
+}
+
+func (g *guest) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRequest) (*csipb.NodeExpandVolumeResponse, error) {
+	g.mu.Lock()
+	g.grown = append(g.grown, r)
+	g.mu.Unlock()
+	return &csipb.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()},
+		g.call("Expand", r.VolumeId, r.VolumePath, func() error { return nil })
 }
 
 func (g *guest) mount(source, target string) error {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,12 @@ func TestKillAtEveryPoint(t *testing.T) {
 		"block": func(w *world) *v1.Pod {
 			w.addVolume("c", "vol-1", asBlock)
 			return blockPod("p", "c")
+		},
+		"growing": func(w *world) *v1.Pod {
+			w.guest.caps = append(w.guest.caps, csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
+			w.addVolume("c", "vol-1")
+			w.grow("c", "2Gi")
+			return pod("p", "c")
 		},
 		"local": localPod,
 		"inline": func(w *world) *v1.Pod {

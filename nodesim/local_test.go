@@ -49,8 +49,10 @@ func TestLocalVolumes(t *testing.T) {
 	w.must(cm, err)
 	cm.Data = map[string]string{"a": "one", "c": "3"}
 	w.must(w.client.CoreV1().ConfigMaps(namespace).Update(w.ctx, cm, metav1.UpdateOptions{}))
-	advance(w, 2*time.Minute)
-	for range 1000 {
+	for i := range 2000 {
+		if i%100 == 0 { // the worker may not have begun to wait yet
+			advance(w, 2*time.Minute)
+		}
 		if b, _ := os.ReadFile(filepath.Join(w.path(p, "cfg"), "a")); string(b) == "one" {
 			break
 		}

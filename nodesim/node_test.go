@@ -29,6 +29,7 @@ func TestOneVolumeLife(t *testing.T) {
 	w.startKubelet()
 	w.createPod(pod("p", "c"))
 	w.waitRunning("p")
+	w.waitTold(1, true) // the driver serves calls a moment before its node id is written
 
 	if got, want := w.guest.log(), []string{"Stage vol-00a1", "Publish vol-00a1"}; !slices.Equal(got, want) {
 		t.Errorf("calls %v, want %v", got, want)

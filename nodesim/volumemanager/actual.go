@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/nodesim/volumeplugin"
@@ -56,6 +57,7 @@ type actual struct {
 	notify  func()
 	mu      sync.RWMutex
 	volumes map[UniqueName]*haveVolume // guarded by mu
+	failed  map[UniqueName]bool        // guarded by mu: an expansion ended with a final error
 }
 
 type haveVolume struct {
@@ -66,8 +68,10 @@ type haveVolume struct {
 	devicePath string
 	mountPath  string
 	device     DeviceState
-	label      *string // nil until something was mounted
-	found      bool    // the device was found on disk and has not been mounted in this life
+	size       resource.Quantity // what the claim had when the volume was attached, or has been expanded to; zero if not known
+	inUse      bool              // the driver does not expand it while it is in use
+	label      *string           // nil until something was mounted
+	found      bool              // the device was found on disk and has not been mounted in this life
 	pods       map[types.UID]*havePod
 }
 
@@ -90,6 +94,7 @@ type have struct {
 	MountPath  string
 	Device     DeviceState
 	Label      string
+	Size       resource.Quantity
 }
 
 // mountedVolume is one pair of pod and volume copied out of the state.
@@ -104,11 +109,11 @@ type mountedVolume struct {
 }
 
 func newActual(notify func()) *actual {
-	return &actual{notify: notify, volumes: map[UniqueName]*haveVolume{}}
+	return &actual{notify: notify, volumes: map[UniqueName]*haveVolume{}, failed: map[UniqueName]bool{}}
 }
 
 func (v *haveVolume) copy() have {
-	h := have{Volume: v.name, Spec: v.spec, Plugin: v.plugin, Attach: v.attach, DevicePath: v.devicePath, MountPath: v.mountPath, Device: v.device}
+	h := have{Volume: v.name, Spec: v.spec, Plugin: v.plugin, Attach: v.attach, DevicePath: v.devicePath, MountPath: v.mountPath, Device: v.device, Size: v.size}
 	if v.label != nil {
 		h.Label = *v.label
 	}
@@ -129,27 +134,37 @@ const (
 	needOtherLabel
 	needMount
 	needRemount
+	needResize
 )
 
-// ask answers what a wanted pair needs, and the volume's device path.
-func (a *actual) ask(uid types.UID, name UniqueName, label string) (need, string) {
+// answer is what a wanted pair needs, and what is known of the volume.
+type answer struct {
+	need       need
+	devicePath string
+	size       resource.Quantity
+}
+
+// ask answers what a wanted pair needs.
+func (a *actual) ask(w wanted) answer {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	v := a.volumes[name]
+	v := a.volumes[w.Volume]
 	if v == nil {
-		return needAttach, ""
+		return answer{need: needAttach}
 	}
-	if v.label != nil && *v.label != label {
-		return needOtherLabel, v.devicePath
-	}
-	p := v.pods[uid]
+	out := answer{devicePath: v.devicePath, size: v.size}
+	p := v.pods[w.Pod.UID]
 	switch {
+	case v.label != nil && *v.label != w.Label:
+		out.need = needOtherLabel
 	case p == nil || p.state == Uncertain:
-		return needMount, v.devicePath
+		out.need = needMount
 	case p.remount:
-		return needRemount, v.devicePath
+		out.need = needRemount
+	case !v.inUse && !v.size.IsZero() && w.Size.Cmp(v.size) > 0:
+		out.need = needResize
 	}
-	return needNothing, v.devicePath
+	return out
 }
 
 // change runs f on a volume's entry, and tells everybody.

@@ -64,8 +64,9 @@ func (m *Manager) mapVolume(ctx context.Context, w wanted, mapper volumeplugin.M
 		}
 	}
 	global := mapper.GlobalMapPath()
+	var staging string
 	if v, _ := m.actual.get(w.Volume); v.Device != DeviceGloballyMounted {
-		if _, err := mapper.SetUpDevice(ctx); err != nil {
+		if staging, err = mapper.SetUpDevice(ctx); err != nil {
 			m.markDeviceError(w, devicePath, global, err)
 			return stepError("MapVolume.SetUpDevice failed", name, err)
 		}
@@ -87,6 +88,11 @@ func (m *Manager) mapVolume(ctx context.Context, w wanted, mapper volumeplugin.M
 	}
 	for _, where := range []string{fmt.Sprintf("globalMapPath %q", global), fmt.Sprintf("volumeMapPath %q", filepath.Dir(is.path))} {
 		m.recorder.Event(w.Pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q %s", name, where))
+	}
+	device, _ := m.actual.get(w.Volume)
+	if err := m.expandDuringMount(ctx, w, volumeplugin.ExpandArgs{Path: device.DevicePath, StagePath: staging}); err != nil {
+		m.logMark(m.actual.markMount(w.Volume, Uncertain, is))
+		return stepError("MapVolume.MarkVolumeAsMounted failed while expanding volume", name, err)
 	}
 	if err := m.actual.markMount(w.Volume, Mounted, is); err != nil {
 		return stepError("MapVolume.MarkVolumeAsMounted failed", name, err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
@@ -20,9 +21,14 @@ const (
 
 // addVolume finds out what one of a pod's volumes is and enters it.
 func (m *Manager) addVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, use uses) error {
-	spec, gid, err := m.specOf(ctx, pod, v, use)
+	spec, claim, err := m.specOf(ctx, pod, v, use)
 	if err != nil {
 		return err
+	}
+	var gid string
+	var size resource.Quantity
+	if spec.PV != nil {
+		gid, size = spec.PV.Annotations[gidAnnotation], *spec.PV.Spec.Capacity.Storage()
 	}
 	plugin, err := m.plugins.BySpec(spec)
 	if err != nil {
@@ -41,8 +47,13 @@ func (m *Manager) addVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, use 
 	}
 	m.desired.add(wanted{
 		Volume: name, Plugin: plugin.Name(), Attachable: attacher != nil, DeviceMountable: m.plugins.DeviceMountable(spec) != nil,
-		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Requested: m.clock.Now(),
+		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Requested: m.clock.Now(),
 	}, v.Name)
+	if claim != nil && !spec.ReadOnly {
+		m.desired.setSize(name, size)
+		m.actual.initSize(name, *claim.Status.Capacity.Storage())
+		m.pending.forgive(key{name, ""}, opExpand)
+	}
 	return nil
 }
 
@@ -70,7 +81,7 @@ func sizeLimit(pod *v1.Pod, v *v1.Volume) int64 {
 }
 
 // specOf resolves a claim to its PV, both read live, with the kubelet's checks in its order.
-func (m *Manager) specOf(ctx context.Context, pod *v1.Pod, v *v1.Volume, use uses) (*volumeplugin.Spec, string, error) {
+func (m *Manager) specOf(ctx context.Context, pod *v1.Pod, v *v1.Volume, use uses) (*volumeplugin.Spec, *v1.PersistentVolumeClaim, error) {
 	var claim string
 	var readOnly bool
 	switch {
@@ -79,33 +90,33 @@ func (m *Manager) specOf(ctx context.Context, pod *v1.Pod, v *v1.Volume, use use
 	case v.Ephemeral != nil:
 		claim = ephemeral.VolumeClaimName(pod, v)
 	default:
-		return &volumeplugin.Spec{Volume: v.DeepCopy()}, "", nil
+		return &volumeplugin.Spec{Volume: v.DeepCopy()}, nil, nil
 	}
 	wrap := func(err error) error { return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, claim, err) }
 	pvc, err := m.usableClaim(ctx, pod.Namespace, claim)
 	if err != nil {
-		return nil, "", wrap(err)
+		return nil, nil, wrap(err)
 	}
 	if v.Ephemeral != nil {
 		if err := ephemeral.VolumeIsForPod(pod, pvc); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
 	pv, err := m.boundVolume(ctx, pvc)
 	if err != nil {
-		return nil, "", wrap(err)
+		return nil, nil, wrap(err)
 	}
 	mode := v1.PersistentVolumeFilesystem
 	if pv.Spec.VolumeMode != nil {
 		mode = *pv.Spec.VolumeMode
 	}
 	if use.mounts[v.Name] && mode != v1.PersistentVolumeFilesystem {
-		return nil, "", fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", v.Name, mode)
+		return nil, nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", v.Name, mode)
 	}
 	if use.devices[v.Name] && mode != v1.PersistentVolumeBlock {
-		return nil, "", fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", v.Name, mode)
+		return nil, nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", v.Name, mode)
 	}
-	return &volumeplugin.Spec{PV: pv, ReadOnly: readOnly}, pv.Annotations[gidAnnotation], nil
+	return &volumeplugin.Spec{PV: pv, ReadOnly: readOnly}, pvc, nil
 }
 
 func (m *Manager) usableClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {

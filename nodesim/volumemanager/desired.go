@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/nodesim/volumeplugin"
@@ -32,6 +33,7 @@ type wantedVolume struct {
 	deviceMountable bool
 	reportedInUse   bool // node.status.volumesInUse lists it
 	label           string
+	size            resource.Quantity // of the PV; zero for other volumes
 	pods            map[types.UID]*wantedPod
 }
 
@@ -57,6 +59,7 @@ type wanted struct {
 	Outer           []string
 	GID             string
 	SizeLimit       int64
+	Size            resource.Quantity
 	Requested       time.Time
 }
 
@@ -71,7 +74,7 @@ func (d *desired) add(w wanted, outer string) {
 	v := d.volumes[w.Volume]
 	if v == nil {
 		v = &wantedVolume{name: w.Volume, plugin: w.Plugin, attachable: w.Attachable, deviceMountable: w.DeviceMountable,
-			label: w.Label, pods: map[types.UID]*wantedPod{}}
+			label: w.Label, size: w.Size, pods: map[types.UID]*wantedPod{}}
 		d.volumes[w.Volume] = v
 	}
 	p := &wantedPod{pod: w.Pod, spec: w.Spec, gid: w.GID, sizeLimit: w.SizeLimit, requested: w.Requested, outer: []string{outer}}
@@ -128,7 +131,7 @@ func (d *desired) list() []wanted {
 func (v *wantedVolume) pair(p *wantedPod) wanted {
 	return wanted{Volume: v.name, Plugin: v.plugin, Attachable: v.attachable, DeviceMountable: v.deviceMountable,
 		ReportedInUse: v.reportedInUse, Label: v.label, Pod: p.pod, Spec: p.spec, Outer: p.outer, GID: p.gid,
-		SizeLimit: p.sizeLimit, Requested: p.requested}
+		SizeLimit: p.sizeLimit, Size: v.size, Requested: p.requested}
 }
 
 // pod returns the pairs of one pod.

@@ -56,10 +56,27 @@ func (m *Manager) mount(ctx context.Context, w wanted, devicePath string, remoun
 		return stepError("MountVolume.SetUp failed", name, err)
 	}
 	m.host.Point(pointMounted, name)
+	if err := m.expandMounted(ctx, w, mounter.Path()); err != nil {
+		// It is mounted and must be taken down with the pod, and not be used.
+		m.logMark(m.actual.markMount(w.Volume, Uncertain, is))
+		return stepError("MountVolume.Setup failed while expanding volume", name, err)
+	}
 	if err := m.actual.markMount(w.Volume, Mounted, is); err != nil {
 		return stepError("MountVolume.MarkVolumeAsMounted failed", name, err)
 	}
 	return nil
+}
+
+// expandMounted expands a filesystem whose claim lags behind its PV.
+func (m *Manager) expandMounted(ctx context.Context, w wanted, path string) error {
+	args := volumeplugin.ExpandArgs{Path: path}
+	if d := m.plugins.DeviceMountable(w.Spec); d != nil {
+		var err error
+		if args.StagePath, err = d.DeviceMountPath(w.Spec); err != nil {
+			return err
+		}
+	}
+	return m.expandDuringMount(ctx, w, args)
 }
 
 // mountDevice makes sure that the volume's own mount is there.

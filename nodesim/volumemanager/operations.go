@@ -22,6 +22,7 @@ const (
 	opMap           = "map_volume"
 	opUnmap         = "unmap_volume"
 	opUnmapDevice   = "unmap_device"
+	opExpand        = "volume_fs_resize"
 )
 
 // operationSpec is one operation to start.
@@ -56,7 +57,7 @@ func (m *Manager) start(ctx context.Context, o operationSpec) error {
 				m.pending.end(o.key, err)
 			}
 		}()
-		if err = o.work(ctx); err != nil && ctx.Err() == nil {
+		if err = o.work(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errNotYet) {
 			m.log.Warn().Err(err).Str("operation", o.name).Str("volume", string(o.key.volume)).Msg("operation failed")
 			if o.failed != nil {
 				o.failed(err)

@@ -2,6 +2,7 @@ package volumemanager
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -158,6 +159,16 @@ func (p *pending) end(k key, err error) {
 	}
 	p.mu.Unlock()
 	p.notify()
+}
+
+// forgive lets an operation that failed, or did not apply, begin again at once.
+func (p *pending) forgive(k key, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ops[k.volume] = slices.DeleteFunc(p.ops[k.volume], func(o *operation) bool { return !o.running && o.key == k && o.name == name })
+	if len(p.ops[k.volume]) == 0 {
+		delete(p.ops, k.volume)
+	}
 }
 
 // due is how long it takes until the next pause is over; zero if there is none.

@@ -15,11 +15,13 @@ var (
 	pointGlobalUnbound   = point("after removing a block device's global bind, before NodeUnpublish")
 	pointUnmapped        = point("after the block volume is unmapped, before it is recorded")
 	pointDeviceUnmapped  = point("after the block device is unmapped, before it is recorded")
+	pointInProgress      = point("after the claim says that the node is expanding, before NodeExpand")
+	pointResized         = point("after the claim has its new size, before the size is recorded")
 	pointReconstructed   = point("after reading volumes from disk, before the first reconciliation")
 )
 
 // Points lists the places of this package where the kubelet can be killed.
 func Points() []lab.Point {
 	return []lab.Point{pointDeviceMounted, pointMounted, pointUnmounted, pointDeviceUnmounted, pointGlobalBind, pointPodLink,
-		pointPodUnlinked, pointGlobalUnbound, pointUnmapped, pointDeviceUnmapped, pointReconstructed}
+		pointPodUnlinked, pointGlobalUnbound, pointUnmapped, pointDeviceUnmapped, pointInProgress, pointResized, pointReconstructed}
 }

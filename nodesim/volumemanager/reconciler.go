@@ -82,15 +82,17 @@ func (m *Manager) mountVolumes(ctx context.Context) bool {
 		if m.pending.running(key{w.Volume, ""}) {
 			continue
 		}
-		need, devicePath := m.actual.ask(w.Pod.UID, w.Volume, w.Label)
+		is := m.actual.ask(w)
 		var err error
-		switch need {
+		switch is.need {
 		case needOtherLabel:
 			m.desired.addError(w.Pod.UID, errors.New("waiting for unmount of volume "+w.Spec.Name()+", because it is already mounted to a different pod with a different SELinux label"))
 		case needAttach:
 			err = m.startVerify(ctx, w)
 		case needMount, needRemount:
-			err = m.startMount(ctx, w, devicePath, need == needRemount)
+			err = m.startMount(ctx, w, is.devicePath, is.need == needRemount)
+		case needResize:
+			err = m.startExpand(ctx, w, is.devicePath, is.size)
 		}
 		if !expected(err) {
 			stuck = true

@@ -15,6 +15,7 @@ type VolumeState struct {
 	Device     DeviceState   `json:"device,omitempty"`
 	DevicePath string        `json:"devicePath,omitempty"`
 	MountPath  string        `json:"mountPath,omitempty"`
+	Size       int64         `json:"size,omitempty"` // bytes, as the node knows it; zero if it does not
 	InUse      bool          `json:"reportedInUse,omitempty"`
 	Pods       []PodMount    `json:"pods,omitempty"`
 	Operations []string      `json:"operations,omitempty"`
@@ -42,6 +43,7 @@ func (m *Manager) State() []VolumeState {
 	for _, v := range m.actual.list(false) {
 		s := entry(v.Volume)
 		s.Volume, s.Plugin, s.Attachable, s.Device, s.DevicePath, s.MountPath = v.Spec.Name(), v.Plugin, v.Attach, v.Device, v.DevicePath, v.MountPath
+		s.Size = v.Size.Value()
 	}
 	for _, p := range m.actual.mounts() {
 		_, found, _ := m.actual.pair(p.Volume, p.UID)

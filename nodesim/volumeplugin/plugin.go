@@ -143,6 +143,8 @@ type Mapper interface {
 	PodDeviceMapPath() (dir, name string)
 	SetUpDevice(ctx context.Context) (stagingPath string, err error)
 	MapPodDevice(ctx context.Context) (devicePath string, err error)
+	// StagingPath is where the device is staged, if it is.
+	StagingPath() string
 }
 
 // Unmapper takes a device away.

@@ -56,6 +56,7 @@ func (b *block) GlobalMapPath() string { return filepath.Join(b.dir(), "dev") }
 func (b *block) staging() string {
 	return filepath.Join(b.p.host.Layout.VolumeDevices(PluginName), "staging", b.inner)
 }
+func (b *block) StagingPath() string { return b.staging() }
 func (b *block) publishDir() string {
 	return filepath.Join(b.p.host.Layout.VolumeDevices(PluginName), "publish", b.inner)
 }

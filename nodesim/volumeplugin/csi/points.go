@@ -19,6 +19,8 @@ var (
 	pointRemovedTarget = point("after removing a mount directory, before its vol_data.json")
 	pointRemovedData   = point("after removing vol_data.json, before its directory")
 	pointRemovedDir    = point("after removing a volume's directory, before it is recorded as gone")
+	pointExpand        = point("before NodeExpand")
+	pointExpanded      = point("after NodeExpand, before its outcome is written to the claim")
 	pointRepaired      = point("after repairing vol_data.json from the API, before the volume is recorded")
 
 	removalPoints = [...]lab.Point{pointRemovedTarget, pointRemovedData, pointRemovedDir}
@@ -29,6 +31,6 @@ func Points() []lab.Point {
 	return append([]lab.Point{
 		pointStageDir, pointStageData, pointStaged, pointPublishDir, pointPublishData, pointPublished, pointOwned,
 		pointUnpublish, pointUnpublished, pointUnstage, pointUnstaged,
-		pointRemovedTarget, pointRemovedData, pointRemovedDir, pointRepaired,
+		pointRemovedTarget, pointRemovedData, pointRemovedDir, pointExpand, pointExpanded, pointRepaired,
 	}, blockPoints()...)
 }
