@@ -98,6 +98,9 @@ func (c *Cloud) checkNewDroplet(n NewDroplet) error {
 		}
 		seen[id] = true
 	}
+	if limit := c.settings.Limits.Droplets; limit > 0 && c.liveDroplets() >= limit {
+		return fail(Invalid, TextDropletLimit)
+	}
 	if limit := c.settings.Limits.VolumesPerDroplet; limit >= 0 && len(n.Volumes) > limit {
 		return fail(Invalid, TextDropletFull)
 	}
@@ -216,6 +219,16 @@ func (c *Cloud) liveDroplet(id DropletID) *Droplet {
 		return d
 	}
 	return nil
+}
+
+// liveDroplets counts. The caller holds mu.
+func (c *Cloud) liveDroplets() (n int) {
+	for _, d := range c.state.droplets {
+		if d.Status != DropletDestroyed {
+			n++
+		}
+	}
+	return n
 }
 
 // findDroplet is the live droplet of that name. The caller holds mu.

@@ -59,6 +59,7 @@ const (
 	TextSnapshotExists = "already exists"
 	TextSnapshotOften  = "failed to create snapshot: this operation is rate-limited - one request per "
 	TextAllocations    = "Invalid volume allocations"
+	TextDropletLimit   = "creating this/these droplet(s) will exceed your droplet limit"
 )
 
 func fail(k Kind, format string, args ...any) *Error {

@@ -120,7 +120,7 @@ func (c *Cloud) leftDevices(inv blockdev.Inventory, add func(kind, path, format 
 
 // shown lists the droplets that should see the volume's device. The caller holds mu.
 func (c *Cloud) shown(v *Volume) (names []string) {
-	for _, id := range v.on() {
+	for _, id := range v.Droplets() {
 		if d := c.state.droplets[id]; d != nil && d.Status == DropletActive {
 			names = append(names, d.Name)
 		}
@@ -134,7 +134,7 @@ func (c *Cloud) moving(id VolumeID) bool {
 		return true
 	}
 	v := c.state.volumes[id]
-	return v != nil && slices.ContainsFunc(v.on(), func(d DropletID) bool { return c.pending[d] > 0 })
+	return v != nil && slices.ContainsFunc(v.Droplets(), func(d DropletID) bool { return c.pending[d] > 0 })
 }
 
 // movingLink is moving by the name of a link. The caller holds mu.

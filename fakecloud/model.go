@@ -45,8 +45,8 @@ type Volume struct {
 	Performance Performance
 }
 
-// on lists the droplets that a volume is attached to.
-func (v *Volume) on() []DropletID {
+// Droplets lists the droplets that a volume is attached to.
+func (v *Volume) Droplets() []DropletID {
 	if v.Droplet == 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (v *Volume) attach(id DropletID) {
 
 // detach takes a droplet off a copy of a volume.
 func (v *Volume) detach(id DropletID) {
-	left := slices.DeleteFunc(v.on(), func(d DropletID) bool { return d == id })
+	left := slices.DeleteFunc(v.Droplets(), func(d DropletID) bool { return d == id })
 	v.Droplet, v.More = 0, nil
 	if len(left) > 0 {
 		v.Droplet, v.More = left[0], left[1:]

@@ -98,7 +98,7 @@ func (s *state) putVolume(v *Volume) {
 	s.byName[place{v.Region, v.Name}] = v.ID
 	s.byCreation = s.byCreation.put(v)
 	s.byRegion[v.Region] = s.byRegion[v.Region].put(v)
-	for _, d := range v.on() {
+	for _, d := range v.Droplets() {
 		s.onDroplet[d] = s.onDroplet[d].put(v)
 	}
 	s.capacityGiB += v.SizeGiB
@@ -113,7 +113,7 @@ func (s *state) dropVolume(id VolumeID) {
 	delete(s.byName, place{v.Region, v.Name})
 	s.byCreation = s.byCreation.drop(v)
 	s.byRegion[v.Region] = s.byRegion[v.Region].drop(v)
-	for _, d := range v.on() {
+	for _, d := range v.Droplets() {
 		if s.onDroplet[d] = s.onDroplet[d].drop(v); len(s.onDroplet[d]) == 0 {
 			delete(s.onDroplet, d)
 		}

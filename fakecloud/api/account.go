@@ -1,10 +1,15 @@
 package api
 
-import "drydock.dev/drydock/fakecloud"
+import (
+	"cmp"
+
+	"drydock.dev/drydock/fakecloud"
+)
 
 func (s *server) getAccount(*call) (int, any, error) {
+	limits := s.cloud.Settings().Limits
 	return 0, map[string]any{"account": map[string]any{
-		"droplet_limit": 25, "floating_ip_limit": 5, "reserved_ip_limit": 5, "volume_limit": s.cloud.Settings().Limits.Volumes,
+		"droplet_limit": cmp.Or(limits.Droplets, 25), "floating_ip_limit": 5, "reserved_ip_limit": 5, "volume_limit": limits.Volumes,
 		"email": "dev@example.test", "name": "dev", "uuid": "b6f789dbf6d9156cace5f3c78dc9851d957381ef", "email_verified": true,
 		"status": "active", "status_message": "",
 		"team": map[string]string{"uuid": "5df3e3004a17e242b7c20ca6c9fc25b701a47ece", "name": "My Team"},

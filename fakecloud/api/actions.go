@@ -18,6 +18,7 @@ type actionRequest struct {
 	Region        string              `json:"region"`
 	VolumeName    string              `json:"volume_name"`
 	Tags          []string            `json:"tags"`
+	ReadOnly      bool                `json:"read_only"` // heard under our own prefix only
 }
 
 var actionTypes = map[string]fakecloud.ActionType{
@@ -29,7 +30,7 @@ func (s *server) startAction(c *call) (int, any, error) {
 	if err := c.decode(&in); err != nil {
 		return 0, nil, err
 	}
-	return s.start(c, fakecloud.VolumeID(c.param("id")), in)
+	return s.start(c, fakecloud.VolumeID(c.param("id")), in, fakecloud.Request{})
 }
 
 // startActionByName attaches and detaches; it cannot resize.
@@ -48,16 +49,17 @@ func (s *server) startActionByName(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.start(c, v.ID, in)
+	return s.start(c, v.ID, in, fakecloud.Request{})
 }
 
-func (s *server) start(c *call, id fakecloud.VolumeID, in actionRequest) (int, any, error) {
+// start sends an action on its way. Of extra, what the real API does not have counts.
+func (s *server) start(c *call, id fakecloud.VolumeID, in actionRequest, extra fakecloud.Request) (int, any, error) {
 	kind, ok := actionTypes[in.Type]
 	if !ok {
 		kind = fakecloud.ActionType(in.Type)
 	}
 	a, err := s.cloud.Start(c.r.Context(), fakecloud.Request{
-		Type: kind, Volume: id, Droplet: in.DropletID, SizeGiB: in.SizeGigabytes, Region: in.Region, Tags: in.Tags, Fail: c.failure})
+		Type: kind, Volume: id, Droplet: in.DropletID, SizeGiB: in.SizeGigabytes, Region: in.Region, Tags: in.Tags, ReadOnly: extra.ReadOnly, Fail: c.failure})
 	return http.StatusAccepted, map[string]any{"action": action(a)}, err
 }
 

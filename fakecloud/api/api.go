@@ -17,7 +17,8 @@
 // action ends errored), 422-pending and 403-capacity. Late-ok answers 504, lost
 // drops the connection, both after the work.
 //
-// Ours. A GET of an action with the header "Prefer: wait=10" answers when the action
+// Ours. Under /v2/drydock lies what the real API does not have: settings, the whole
+// state, the request log, and the extensions that package fakecloud lists. A GET of an action with the header "Prefer: wait=10" answers when the action
 // is no longer in progress, after ten seconds at the latest; the real cloud ignores it.
 package api
 
@@ -39,11 +40,14 @@ type Config struct {
 	Droplet string
 	// OnRequest, if set, is told of every request after its answer.
 	OnRequest func(Request)
-	Log       zerolog.Logger
+	// Requests keeps the request log; without one, the handler makes its own.
+	Requests *Log
+	Log      zerolog.Logger
 }
 
 // Request is an entry of the request log.
 type Request struct {
+	Seq      int64 // of the log, from 0
 	ID       string
 	Time     time.Time
 	Method   string
@@ -67,9 +71,12 @@ type handler func(*call) (status int, body any, err error)
 
 // New returns the handler of /v2/ and /metadata/v1. It keeps nothing that would need closing.
 func New(cloud *fakecloud.Cloud, cfg Config) http.Handler {
+	if cfg.Requests == nil {
+		cfg.Requests = &Log{}
+	}
 	s := &server{cloud: cloud, cfg: cfg, rates: newRates()}
 	r := chi.NewRouter()
-	for _, e := range s.routes() {
+	for _, e := range append(s.routes(), s.extensions()...) {
 		r.Method(e.method, e.pattern, s.serve(e.pattern, e.access, e.h))
 	}
 	unknown := s.serve("", tokenAccess, func(*call) (int, any, error) {
@@ -85,6 +92,7 @@ type access int
 const (
 	tokenAccess access = iota // the bearer token
 	openAccess                // whoever reaches the port: the metadata service
+	ownAccess                 // the token, without a count: to look on costs no requests
 )
 
 type route struct {

@@ -41,6 +41,9 @@ func (s *server) serve(pattern string, who access, h handler) http.HandlerFunc {
 		w.Header().Set("x-request-id", entry.ID)
 		defer func() {
 			entry.Duration = clock.Since(entry.Time)
+			if !strings.HasPrefix(pattern, ours+"/requests") { // reading the log must not fill it
+				s.cfg.Requests.add(entry)
+			}
 			if s.cfg.OnRequest != nil {
 				s.cfg.OnRequest(entry)
 			}
@@ -66,15 +69,22 @@ const dropConnection = -1
 
 // admit checks the token and the rate limits and reads the body.
 func (s *server) admit(h http.Header, c *call, who access) (int, any, error) {
-	if who == tokenAccess {
+	if who != openAccess {
 		token, ok := strings.CutPrefix(c.r.Header.Get("Authorization"), "Bearer ")
 		if !ok || s.cfg.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.cfg.Token)) == 0 {
 			return 0, nil, &statusError{status: http.StatusUnauthorized}
+		}
+		if who == ownAccess {
+			return s.readBody(c)
 		}
 		if err := s.rates.count(token, s.cloud.Lab().Clock.Now(), s.cloud.Settings().Limits.Rate, h); err != nil {
 			return 0, nil, err
 		}
 	}
+	return s.readBody(c)
+}
+
+func (s *server) readBody(c *call) (int, any, error) {
 	body, err := io.ReadAll(io.LimitReader(c.r.Body, maxBody+1))
 	switch {
 	case err != nil:
@@ -139,6 +149,9 @@ func caller(agent string) (component, node string) {
 // volumeName finds out which volume a request is about, for faults and spans.
 func (c *call) volumeName() string {
 	path := c.r.URL.Path
+	if own, ok := strings.CutPrefix(path, ours); ok {
+		path = "/v2" + own
+	}
 	if !strings.HasPrefix(path, "/v2/volumes") {
 		return ""
 	}

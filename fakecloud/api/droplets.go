@@ -41,6 +41,8 @@ func (s *server) createDroplet(c *call) (int, any, error) {
 		Image   json.RawMessage `json:"image"`
 		Tags    []string        `json:"tags"`
 		Volumes []volumeRef     `json:"volumes"`
+		// What the machine would be given; there is no machine.
+		UserData string `json:"user_data"`
 	}
 	if err := c.decode(&in); err != nil {
 		return 0, nil, err
@@ -50,6 +52,8 @@ func (s *server) createDroplet(c *call) (int, any, error) {
 		names = []string{in.Name}
 	}
 	switch {
+	case len(in.UserData) > 64<<10:
+		return 0, nil, &statusError{status: http.StatusUnprocessableEntity, text: "user_data must not be longer than 64 KiB"}
 	case len(names) > 10:
 		return 0, nil, &statusError{status: http.StatusUnprocessableEntity, text: "at most 10 droplets can be created at once"}
 	case many && len(in.Volumes) > 0:

@@ -49,9 +49,7 @@ type volumeObject struct {
 func volume(v fakecloud.Volume) volumeObject {
 	o := volumeObject{ID: v.ID, Region: region(v.Region), DropletIDs: []fakecloud.DropletID{}, Name: v.Name, Description: v.Description,
 		SizeGigabytes: v.SizeGiB, CreatedAt: stamp(v.Created), FilesystemType: v.FilesystemType, FilesystemLabel: v.FilesystemLabel, Tags: notNil(v.Tags)}
-	if v.Droplet != 0 {
-		o.DropletIDs = append(o.DropletIDs, v.Droplet)
-	}
+	o.DropletIDs = append(o.DropletIDs, v.Droplets()...)
 	return o
 }
 
