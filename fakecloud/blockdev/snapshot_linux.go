@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot implements Images. A filesystem mounted in this process's namespace is
-// frozen while its data is copied; a raw device is written back first.
+// Snapshot implements Images. A mounted filesystem is frozen while its data is copied,
+// whoever mounted it; a raw device is written back first.
 func (l *Loop) Snapshot(ctx context.Context, v Volume, id SnapshotID, progress Progress) (int64, error) {
 	if err := validID(string(id)); err != nil {
 		return 0, fmt.Errorf("snapshot volume %s: %w", v.Name, err)
@@ -69,30 +68,14 @@ const (
 
 // quiesce brings the image up to date with its device and keeps it so until thaw.
 func quiesce(hold *os.File) (thaw func(), err error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(hold.Fd()), &st); err != nil {
-		return nil, err
-	}
-	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
-		same := m.Major == int(unix.Major(st.Rdev)) && m.Minor == int(unix.Minor(st.Rdev)) || m.Source == hold.Name()
-		return !same, same
-	})
+	dir, err := openMount(hold)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("find the mount of %s: %w", hold.Name(), err)
 	}
 	thaw = func() {}
-	if len(mounts) > 0 {
-		dir, err := os.Open(mounts[0].Mountpoint)
-		if err != nil {
-			return nil, fmt.Errorf("freeze %s: %w", mounts[0].Mountpoint, err)
-		}
-		if err := unix.IoctlSetInt(int(dir.Fd()), fiFreeze, 0); err != nil {
-			dir.Close()
-			return nil, fmt.Errorf("freeze %s: %w", mounts[0].Mountpoint, err)
-		}
-		thaw = func() {
-			_ = unix.IoctlSetInt(int(dir.Fd()), fiThaw, 0)
-			dir.Close()
+	if dir != nil {
+		if thaw, err = freeze(dir); err != nil {
+			return nil, err
 		}
 	}
 	if err := unix.SyncFileRange(int(hold.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WAIT_AFTER); err != nil {
