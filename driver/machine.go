@@ -34,8 +34,9 @@ type machine interface {
 	repair(ctx context.Context, d *device, fs FSType) error
 	// grow makes the filesystem as big as its device. Mounted is where it is mounted, or empty.
 	grow(ctx context.Context, d *device, fs FSType, mounted string) error
-	// growsMounted tells whether every filesystem can grow while it is mounted.
-	growsMounted() bool
+	// growsMounted tells whether a filesystem can grow while it is mounted. If not, grow
+	// refuses a mounted one with FailedPrecondition, unless there is nothing to grow.
+	growsMounted(fs FSType) bool
 	// usage tells how full the filesystem or how big the device at path is.
 	usage(path string) (usage, error)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 )
 
 // kernelMachine is a Linux machine: block devices and the tools for them.
@@ -264,6 +265,9 @@ func (m kernelMachine) grow(ctx context.Context, d *device, fs FSType, mounted s
 	if d.bytes-s.bytes < edge { // no more than a remainder
 		return nil
 	}
+	if mounted != "" && !m.growsMounted(fs) {
+		return errorf(codes.FailedPrecondition, "to grow a mounted %s takes CAP_SYS_RESOURCE, which this process lacks; it grows when the volume is staged the next time", fs)
+	}
 	t, args := toolResize2fs, []string{d.path}
 	if fs == "xfs" {
 		t, args = toolXfsGrowfs, []string{"-d", mounted}
@@ -283,8 +287,11 @@ func (m kernelMachine) grow(ctx context.Context, d *device, fs FSType, mounted s
 }
 
 // growsMounted asks for the capability that ext4 wants of who grows it; some containers lack it.
-// Without it filesystems grow when they are next staged.
-func (kernelMachine) growsMounted() bool {
+// Without it an ext4 grows when it is next staged.
+func (kernelMachine) growsMounted(fs FSType) bool {
+	if fs == "xfs" {
+		return true
+	}
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&hdr, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0

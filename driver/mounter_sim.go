@@ -118,7 +118,7 @@ func (simMachine) sound(context.Context, *device, FSType) (bool, error) { return
 func (simMachine) repair(context.Context, *device, FSType) error        { return nil }
 func (simMachine) grow(context.Context, *device, FSType, string) error  { return nil }
 
-func (simMachine) growsMounted() bool { return true }
+func (simMachine) growsMounted(FSType) bool { return true }
 
 // simInode is how much room there is for one file, as mkfs.ext4 reckons.
 const simInode = 16 << 10

@@ -74,9 +74,7 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
-	}
-	if n.machine.growsMounted() {
-		types = append(types, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 	}
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	for _, t := range types {
