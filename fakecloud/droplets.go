@@ -20,6 +20,9 @@ type NewDroplet struct {
 	Volumes []VolumeID // attached from the start
 }
 
+// defaultImage is of droplets that nobody chose an image for.
+const defaultImage = "debian-13-x64"
+
 // EnsureDroplet returns the droplet of that name, and makes an active one in the
 // cloud's region if there is none.
 func (c *Cloud) EnsureDroplet(ctx context.Context, name string) (DropletID, error) {
@@ -36,7 +39,7 @@ func (c *Cloud) EnsureDroplet(ctx context.Context, name string) (DropletID, erro
 	if d := c.findDroplet(name); d != nil {
 		return d.ID, nil
 	}
-	d := Droplet{ID: c.state.lastDroplet + 1, Name: name, Region: c.cfg.Region, Size: sizes[0].Slug, Image: "debian-13-x64", Status: DropletActive, Created: c.now()}
+	d := Droplet{ID: c.state.lastDroplet + 1, Name: name, Region: c.cfg.Region, Size: sizes[0].Slug, Image: defaultImage, Status: DropletActive, Created: c.now()}
 	if err := c.commit(change{droplets: []Droplet{d}}); err != nil {
 		return 0, internal(fmt.Errorf("create droplet %s: %w", name, err))
 	}

@@ -27,25 +27,30 @@ func newDown(f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			stopErr := stop(cmd, f, l)
-			if stopErr != nil && !(purge && errors.Is(stopErr, errNotRunning)) {
-				return stopErr
-			}
-			if !purge {
-				return nil
-			}
-			if !l.IsState() && stopErr != nil {
-				return stopErr
-			}
-			if err := cluster.Purge(l); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", l.Root)
-			return nil
+			return down(cmd, f, l, purge)
 		},
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's state and the data of its volumes")
 	return cmd
+}
+
+// down stops what runs in a state directory, and removes the directory if it shall.
+func down(cmd *cobra.Command, f *flags, l cluster.Layout, purge bool) error {
+	stopErr := stop(cmd, f, l)
+	if stopErr != nil && !(purge && errors.Is(stopErr, errNotRunning)) {
+		return stopErr
+	}
+	if !purge {
+		return nil
+	}
+	if !l.IsState() && stopErr != nil {
+		return stopErr
+	}
+	if err := cluster.Purge(l); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", l.Root)
+	return nil
 }
 
 func stop(cmd *cobra.Command, f *flags, l cluster.Layout) error {

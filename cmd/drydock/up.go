@@ -131,6 +131,27 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	state, err := filepath.Abs(l.Root)
+	if err != nil {
+		return err
+	}
+	err = spawn(ctx, l, nil, "up", "--name", f.name, "--state", state, "--listen", f.listen, "--nodes", fmt.Sprint(f.nodes),
+		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat)
+	if err != nil {
+		return err
+	}
+	run, err := f.find()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "cluster %s is ready in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        %s down%s\n",
+		f.name, run.pid, run.url(), l.Kubeconfig(), os.Args[0], f.suffix())
+	return nil
+}
+
+// spawn starts this program once more, in a session of its own with its words in the
+// log of a state directory, and returns when that one says that it is ready.
+func spawn(ctx context.Context, l cluster.Layout, env []string, args ...string) error {
 	if err := os.MkdirAll(l.Root, 0o700); err != nil {
 		return fmt.Errorf("make state directory %s: %w", l.Root, err)
 	}
@@ -149,28 +170,17 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	state, err := filepath.Abs(l.Root)
-	if err != nil {
-		return err
-	}
-	child := exec.Command(self, "up", "--name", f.name, "--state", state, "--listen", f.listen, "--nodes", fmt.Sprint(f.nodes),
-		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat)
-	child.Env = append(os.Environ(), readyVariable+"=3")
+	child := exec.Command(self, args...)
+	child.Env = append(append(os.Environ(), env...), readyVariable+"=3")
 	child.Stdout, child.Stderr, child.ExtraFiles = log, log, []*os.File{w}
 	ownSession(child)
 	if err := child.Start(); err != nil {
-		return fmt.Errorf("start the cluster's process: %w", err)
+		return fmt.Errorf("start the process: %w", err)
 	}
 	w.Close()
 	stop := context.AfterFunc(ctx, func() { child.Process.Signal(os.Interrupt) })
 	defer stop()
 	if b, _ := io.ReadAll(r); string(b) == "ready\n" {
-		run, err := f.find()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "cluster %s is ready in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        %s down%s\n",
-			f.name, run.pid, run.url(), l.Kubeconfig(), os.Args[0], f.suffix())
 		return nil
 	}
 	waitErr := child.Wait()
@@ -180,7 +190,7 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 		fmt.Fprint(os.Stderr, words)
 		return exitCode(exit.ExitCode())
 	}
-	return fmt.Errorf("the cluster's process ended before it was ready; %s says: %s", l.Log(), words)
+	return fmt.Errorf("the process ended before it was ready; %s says: %s", l.Log(), words)
 }
 
 // suffix repeats the flags that name this cluster, for commands that are shown to the user.

@@ -21,6 +21,7 @@ type cloudPart struct {
 	c       *Cluster
 	devices blockdev.Backend
 	handler atomic.Pointer[http.Handler] // nil while the control plane is down
+	log     api.Log                      // of requests, over all lives
 }
 
 func (c *Cluster) newCloud() (*cloudPart, error) {
@@ -50,7 +51,7 @@ func (p *cloudPart) run(ctx context.Context, life *lab.Component) error {
 			return err
 		}
 	}
-	var h http.Handler = api.New(cloud, api.Config{Token: c.Token(), Log: c.boxLog("cloud")})
+	var h http.Handler = api.New(cloud, api.Config{Token: c.Token(), Requests: &p.log, Log: c.boxLog("cloud")})
 	p.handler.Store(&h)
 	defer p.handler.Store(nil)
 	// The cloud has a life of its own, which a rule may end; this one ends with it, and the other way round.
