@@ -33,7 +33,9 @@ func TestKillAtEveryPoint(t *testing.T) {
 			w.guest.caps = append(w.guest.caps, csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
 			w.addVolume("c", "vol-1")
 			w.grow("c", "2Gi")
-			return pod("p", "c")
+			p := pod("p", "c")
+			p.Spec.Containers[0].VolumeMounts[0].SubPath = "a/b"
+			return p
 		},
 		"local": localPod,
 		"inline": func(w *world) *v1.Pod {

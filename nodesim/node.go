@@ -39,6 +39,7 @@ import (
 	"drydock.dev/drydock/nodesim/volumeplugin/csi"
 	"drydock.dev/drydock/nodesim/volumeplugin/emptydir"
 	"drydock.dev/drydock/nodesim/volumeplugin/hostpath"
+	"drydock.dev/drydock/nodesim/volumeplugin/subpath"
 )
 
 // Config of a Node.
@@ -263,7 +264,7 @@ func (n *Node) Expected() Expected {
 
 // Points lists the places where a kubelet can be killed.
 func Points() []lab.Point {
-	return slices.Concat(points(), volumemanager.Points(), csi.Points(), emptydir.Points(), content.Points(), pluginmanager.Points())
+	return slices.Concat(points(), volumemanager.Points(), csi.Points(), subpath.Points(), emptydir.Points(), content.Points(), pluginmanager.Points())
 }
 
 // changed closes at the next change of the volumes' state.

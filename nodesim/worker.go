@@ -106,6 +106,10 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 		return jittered(pauseError)
 	}
 	w.point(pointVolumesUp)
+	if err := w.prepareMounts(ctx, pod); err != nil {
+		w.log.Warn().Err(err).Msg("containers cannot start")
+		return jittered(pauseError)
+	}
 	again := w.runtime.advance(pod, w.clock.Now())
 	if !w.tell(ctx, pod) {
 		return jittered(pauseError)

@@ -327,6 +327,16 @@ func (a *actual) pair(name UniqueName, uid types.UID) (state MountState, podFoun
 	return NotMounted, false, v.found
 }
 
+// pathFor is where a pod finds a volume that is mounted for it.
+func (a *actual) pathFor(name UniqueName, uid types.UID) (string, bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if v := a.volumes[name]; v != nil && v.pods[uid] != nil {
+		return v.pods[uid].path, v.pods[uid].state == Mounted
+	}
+	return "", false
+}
+
 // elsewhere tells whether another pod has or may have the volume.
 func (a *actual) elsewhere(name UniqueName, uid types.UID) bool {
 	a.mu.RLock()

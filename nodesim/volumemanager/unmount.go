@@ -9,10 +9,15 @@ import (
 	"strings"
 
 	"drydock.dev/drydock/nodesim/volumeplugin"
+	"drydock.dev/drydock/nodesim/volumeplugin/subpath"
 )
 
-// unmount takes a filesystem volume from a pod. After any error nobody knows how far it came.
+// unmount takes a filesystem volume from a pod, after the binds of its subPaths. After
+// any error of the driver nobody knows how far it came.
 func (m *Manager) unmount(ctx context.Context, v mountedVolume, u volumeplugin.Unmounter) error {
+	if err := subpath.Clean(ctx, m.host, v.UID, v.Inner); err != nil {
+		return stepError("error cleaning subPath mounts", string(v.Volume), err)
+	}
 	if err := u.TearDown(ctx); err != nil {
 		m.logMark(m.actual.markMount(v.Volume, Uncertain, mark{uid: v.UID, spec: v.Spec, path: v.Path, gid: v.GID, label: v.Label}))
 		return stepError("UnmountVolume.TearDown failed", string(v.Volume), err)

@@ -38,7 +38,7 @@ func Files(h *volumeplugin.Host, pod *v1.Pod, items []v1.DownwardAPIVolumeFile, 
 		var err error
 		switch {
 		case i.FieldRef != nil:
-			text, err = field(pod, i.FieldRef.FieldPath)
+			text, err = Field(pod, i.FieldRef.FieldPath)
 		case i.ResourceFieldRef != nil:
 			text, err = amount(h, pod, i.ResourceFieldRef)
 		}
@@ -50,7 +50,8 @@ func Files(h *volumeplugin.Host, pod *v1.Pod, items []v1.DownwardAPIVolumeFile, 
 	return out, nil
 }
 
-func field(pod *v1.Pod, path string) (string, error) {
+// Field reads a field of a pod by its path.
+func Field(pod *v1.Pod, path string) (string, error) {
 	if name, key, ok := strings.Cut(path, "['"); ok {
 		key = strings.TrimSuffix(key, "']")
 		switch name {
