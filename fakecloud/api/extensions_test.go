@@ -49,6 +49,10 @@ func TestSettingsAPI(t *testing.T) {
 	w.volume("v", 1)
 	w.refused(w.create(godo.VolumeCreateRequest{Name: "u", Region: "nyc3", SizeGigaBytes: 1}), 403, fakecloud.TextCreateQuota)
 	w.refused(w.own("PATCH", "/settings", map[string]any{"colour": "red"}, nil), 422, `settings: json: unknown field "colour"`)
+	w.must(w.own("GET", "/settings", nil, &got))
+	if got.Settings != w.cloud.Settings() {
+		t.Errorf("shown %+v, in force %+v", got.Settings, w.cloud.Settings())
+	}
 	w.must(w.own("DELETE", "/settings", nil, &got))
 	if got.Settings.Limits.Volumes != 0 {
 		t.Errorf("reset to %+v", got.Settings)
@@ -57,43 +61,44 @@ func TestSettingsAPI(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	v, n1 := w.volume("v", 3), w.droplet("n1")
-	w.completed(w.do.StorageActions.Attach(w.Context(), v.ID, n1))
-	_, _, err := w.do.Storage.CreateSnapshot(w.Context(), &godo.SnapshotCreateRequest{VolumeID: v.ID, Name: "s", Tags: []string{"t"}})
-	w.must(err)
-	var got struct {
-		Region   string
-		Volumes  []godo.Volume
-		Droplets []godo.Droplet
-		Actions  []struct {
-			Volume  string `json:"volume_id"`
-			Droplet int    `json:"droplet_id"`
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		v, n1 := w.volume("v", 3), w.droplet("n1")
+		w.completed(w.do.StorageActions.Attach(w.Context(), v.ID, n1))
+		_, _, err := w.do.Storage.CreateSnapshot(w.Context(), &godo.SnapshotCreateRequest{VolumeID: v.ID, Name: "s", Tags: []string{"t"}})
+		w.must(err)
+		var got struct {
+			Region   string
+			Volumes  []godo.Volume
+			Droplets []godo.Droplet
+			Actions  []struct {
+				Volume  string `json:"volume_id"`
+				Droplet int    `json:"droplet_id"`
+			}
+			Snapshots []godo.Snapshot
+			Tags      []godo.Tag
 		}
-		Snapshots []godo.Snapshot
-		Tags      []godo.Tag
-	}
-	w.must(w.own("GET", "/state", nil, &got))
-	if got.Region != "nyc3" || len(got.Volumes) != 1 || len(got.Droplets) != 1 || len(got.Snapshots) != 1 || len(got.Tags) != 1 || len(got.Actions) != 1 ||
-		got.Actions[0].Volume != v.ID || got.Actions[0].Droplet != n1 || got.Droplets[0].VolumeIDs[0] != v.ID {
-		t.Errorf("state %+v", got)
-	}
-	var left struct{ Leftovers []map[string]string }
-	w.must(w.own("GET", "/leftovers", nil, &left))
-	if len(left.Leftovers) != 0 {
-		t.Errorf("left over: %v", left)
-	}
-	var bill struct {
-		Costs []struct {
-			Kind, Name string
-			Month      float64 `json:"usd_month"`
+		w.must(w.own("GET", "/state", nil, &got))
+		if got.Region != "nyc3" || len(got.Volumes) != 1 || len(got.Droplets) != 1 || len(got.Snapshots) != 1 || len(got.Tags) != 1 || len(got.Actions) != 1 ||
+			got.Actions[0].Volume != v.ID || got.Actions[0].Droplet != n1 || got.Droplets[0].VolumeIDs[0] != v.ID {
+			t.Errorf("state %+v", got)
 		}
-		Total float64 `json:"usd_month"`
-	}
-	w.must(w.own("GET", "/costs", nil, &bill))
-	if len(bill.Costs) != 3 || bill.Costs[0].Month < 0.299 || bill.Costs[0].Month > 0.301 || bill.Total < 6.3 || bill.Total > 6.301 {
-		t.Errorf("costs %+v", bill)
-	}
+		var left struct{ Leftovers []map[string]string }
+		w.must(w.own("GET", "/leftovers", nil, &left))
+		if len(left.Leftovers) != 0 {
+			t.Errorf("left over: %v", left)
+		}
+		var bill struct {
+			Costs []struct {
+				Kind, Name string
+				Month      float64 `json:"usd_month"`
+			}
+			Total float64 `json:"usd_month"`
+		}
+		w.must(w.own("GET", "/costs", nil, &bill))
+		if len(bill.Costs) != 3 || bill.Costs[0].Month < 0.299 || bill.Costs[0].Month > 0.301 || bill.Total < 6.3 || bill.Total > 6.301 {
+			t.Errorf("costs %+v", bill)
+		}
+	})
 }
 
 func TestRequestLogAPI(t *testing.T) {

@@ -14,22 +14,23 @@ import (
 )
 
 func TestAccountRegionsSizes(t *testing.T) {
-	w := sim(t, fakecloud.Config{Limits: fakecloud.Limits{Volumes: 100}})
-	a, resp, err := w.do.Account.Get(w.Context())
-	w.must(err)
-	if a.VolumeLimit != 100 || a.DropletLimit != 25 || a.Status != "active" || !a.EmailVerified || a.Team == nil || resp.Header.Get("x-request-id") == "" {
-		t.Errorf("account %+v", a)
-	}
-	regions, resp, err := w.do.Regions.List(w.Context(), &godo.ListOptions{PerPage: 50})
-	w.must(err)
-	if len(regions) != 14 || regions[7].Slug != "nyc3" || regions[7].Name != "New York 3" || !regions[7].Available || len(regions[7].Sizes) == 0 || resp.Meta.Total != 14 {
-		t.Errorf("regions %+v", regions)
-	}
-	sizes, _, err := w.do.Sizes.List(w.Context(), nil)
-	w.must(err)
-	if len(sizes) == 0 || sizes[0].Slug != "s-1vcpu-1gb" || sizes[0].Memory != 1024 || len(sizes[0].DiskInfo) != 1 {
-		t.Errorf("sizes %+v", sizes)
-	}
+	both(t, fakecloud.Config{Limits: fakecloud.Limits{Volumes: 100}}, func(t *testing.T, w *world) {
+		a, resp, err := w.do.Account.Get(w.Context())
+		w.must(err)
+		if a.VolumeLimit != 100 || a.DropletLimit != 25 || a.Status != "active" || !a.EmailVerified || a.Team == nil || resp.Header.Get("x-request-id") == "" {
+			t.Errorf("account %+v", a)
+		}
+		regions, resp, err := w.do.Regions.List(w.Context(), &godo.ListOptions{PerPage: 50})
+		w.must(err)
+		if len(regions) != 14 || regions[7].Slug != "nyc3" || regions[7].Name != "New York 3" || !regions[7].Available || len(regions[7].Sizes) == 0 || resp.Meta.Total != 14 {
+			t.Errorf("regions %+v", regions)
+		}
+		sizes, _, err := w.do.Sizes.List(w.Context(), nil)
+		w.must(err)
+		if len(sizes) == 0 || sizes[0].Slug != "s-1vcpu-1gb" || sizes[0].Memory != 1024 || len(sizes[0].DiskInfo) != 1 {
+			t.Errorf("sizes %+v", sizes)
+		}
+	})
 }
 
 func TestDroplets(t *testing.T) {
@@ -128,43 +129,44 @@ func (w *world) settled() {
 }
 
 func TestVolumeActionsByName(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	v, n1 := w.volume("v", 1), w.droplet("n1")
-	status, body := w.raw("POST", "/v2/volumes/actions", `{"type":"attach","volume_name":"v","region":"nyc3","droplet_id":`+itoa(n1)+`,"tags":["k8s:x"]}`)
-	if status != 202 {
-		t.Fatalf("attach by name: %d %v", status, body)
-	}
-	w.settled()
-	got, _, err := w.do.Storage.GetVolume(w.Context(), v.ID)
-	w.must(err)
-	if len(got.DropletIDs) != 1 || len(got.Tags) != 1 {
-		t.Errorf("after the attach: %+v", got)
-	}
-	if status, _ := w.raw("POST", "/v2/volumes/actions", `{"type":"resize","volume_name":"v","region":"nyc3","size_gigabytes":5}`); status != 422 {
-		t.Errorf("resize by name: %d", status)
-	}
-	if status, _ := w.raw("POST", "/v2/volumes/actions", `{"type":"detach","volume_name":"none","region":"nyc3","droplet_id":1}`); status != 404 {
-		t.Errorf("an unknown name: %d", status)
-	}
-	if status, body := w.raw("POST", "/v2/volumes/actions", `{"type":"detach","volume_name":"v","droplet_id":`+itoa(n1)+`}`); status != 202 {
-		t.Errorf("detach by name: %d %v", status, body)
-	}
-	w.settled()
-	// The same action, here, there and nowhere else.
-	list, _, err := w.do.Actions.List(w.Context(), nil)
-	w.must(err)
-	a, _, err := w.do.StorageActions.Get(w.Context(), v.ID, list[0].ID)
-	w.must(err)
-	if a.Type != "detach_volume" || list[0].Type != a.Type || !a.CompletedAt.Equal(*list[0].CompletedAt) {
-		t.Errorf("%+v and %+v", a, list[0])
-	}
-	u := w.volume("u", 1)
-	_, _, err = w.do.StorageActions.Get(w.Context(), u.ID, a.ID)
-	w.refused(err, 404, notFound)
-	_, answer := w.raw("GET", "/v2/actions/"+itoa(a.ID), "")
-	if id, ok := answer["action"].(map[string]any)["resource_id"]; !ok || id != nil {
-		t.Errorf("the resource id of a volume's action is %v", id)
-	}
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		v, n1 := w.volume("v", 1), w.droplet("n1")
+		status, body := w.raw("POST", "/v2/volumes/actions", `{"type":"attach","volume_name":"v","region":"nyc3","droplet_id":`+itoa(n1)+`,"tags":["k8s:x"]}`)
+		if status != 202 {
+			t.Fatalf("attach by name: %d %v", status, body)
+		}
+		w.settled()
+		got, _, err := w.do.Storage.GetVolume(w.Context(), v.ID)
+		w.must(err)
+		if len(got.DropletIDs) != 1 || len(got.Tags) != 1 {
+			t.Errorf("after the attach: %+v", got)
+		}
+		if status, _ := w.raw("POST", "/v2/volumes/actions", `{"type":"resize","volume_name":"v","region":"nyc3","size_gigabytes":5}`); status != 422 {
+			t.Errorf("resize by name: %d", status)
+		}
+		if status, _ := w.raw("POST", "/v2/volumes/actions", `{"type":"detach","volume_name":"none","region":"nyc3","droplet_id":1}`); status != 404 {
+			t.Errorf("an unknown name: %d", status)
+		}
+		if status, body := w.raw("POST", "/v2/volumes/actions", `{"type":"detach","volume_name":"v","droplet_id":`+itoa(n1)+`}`); status != 202 {
+			t.Errorf("detach by name: %d %v", status, body)
+		}
+		w.settled()
+		// The same action, here, there and nowhere else.
+		list, _, err := w.do.Actions.List(w.Context(), nil)
+		w.must(err)
+		a, _, err := w.do.StorageActions.Get(w.Context(), v.ID, list[0].ID)
+		w.must(err)
+		if a.Type != "detach_volume" || list[0].Type != a.Type || !a.CompletedAt.Equal(*list[0].CompletedAt) {
+			t.Errorf("%+v and %+v", a, list[0])
+		}
+		u := w.volume("u", 1)
+		_, _, err = w.do.StorageActions.Get(w.Context(), u.ID, a.ID)
+		w.refused(err, 404, notFound)
+		_, answer := w.raw("GET", "/v2/actions/"+itoa(a.ID), "")
+		if id, ok := answer["action"].(map[string]any)["resource_id"]; !ok || id != nil {
+			t.Errorf("the resource id of a volume's action is %v", id)
+		}
+	})
 }
 
 func TestSnapshots(t *testing.T) {
@@ -207,6 +209,18 @@ func TestSnapshots(t *testing.T) {
 		if got, _, err := w.do.Snapshots.Get(ctx, s.ID); err != nil || got.ResourceID != v.ID {
 			w.Errorf("after its volume is gone: %+v, %v", got, err)
 		}
+		// The aliases of the documentation; godo has none of them.
+		if status, body := w.raw("GET", "/v2/volumes/snapshots/"+s.ID, ""); status != 200 || body["snapshot"] == nil {
+			w.Errorf("by its alias: %d %v", status, body)
+		}
+		second, _, err := w.do.Storage.CreateSnapshot(ctx, &godo.SnapshotCreateRequest{VolumeID: r.ID, Name: "second"})
+		w.must(err)
+		for range 2 {
+			status, _ := w.raw("DELETE", "/v2/volumes/snapshots/"+second.ID, "")
+			if _, _, err := w.do.Snapshots.Get(ctx, second.ID); err == nil || status != 204 && status != 404 {
+				w.Errorf("deleted by its alias: %d, %v", status, err)
+			}
+		}
 		_, err = w.do.Storage.DeleteSnapshot(ctx, s.ID)
 		w.must(err)
 		_, err = w.do.Snapshots.Delete(ctx, s.ID)
@@ -239,45 +253,46 @@ func TestPreformatted(t *testing.T) {
 }
 
 func TestTags(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	ctx, v, n1 := w.Context(), w.volume("v", 1), w.droplet("n1")
-	for _, name := range []string{"k8s:abc", "K8S:ABC"} {
-		tag, resp, err := w.do.Tags.Create(ctx, &godo.TagCreateRequest{Name: name})
-		w.must(err)
-		if tag.Name != "k8s:abc" || resp.StatusCode != 201 {
-			t.Errorf("made %+v, %d", tag, resp.StatusCode)
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		ctx, v, n1 := w.Context(), w.volume("v", 1), w.droplet("n1")
+		for _, name := range []string{"k8s:abc", "K8S:ABC"} {
+			tag, resp, err := w.do.Tags.Create(ctx, &godo.TagCreateRequest{Name: name})
+			w.must(err)
+			if tag.Name != "k8s:abc" || resp.StatusCode != 201 {
+				t.Errorf("made %+v, %d", tag, resp.StatusCode)
+			}
 		}
-	}
-	both := []godo.Resource{{ID: v.ID, Type: godo.VolumeResourceType}, {ID: itoa(n1), Type: godo.DropletResourceType}}
-	resp, err := w.do.Tags.TagResources(ctx, "k8s:abc", &godo.TagResourcesRequest{Resources: both})
-	w.must(err)
-	if resp.StatusCode != 204 {
-		t.Errorf("tagging answers %d", resp.StatusCode)
-	}
-	got, _, err := w.do.Tags.Get(ctx, "k8s:abc")
-	w.must(err)
-	if got.Resources.Count != 2 || got.Resources.Volumes.Count != 1 || got.Resources.Droplets.Count != 1 || got.Resources.Volumes.LastTaggedURI != w.server.URL+"/v2/volumes/"+v.ID {
-		t.Errorf("tag %+v", got.Resources)
-	}
-	_, err = w.do.Tags.UntagResources(ctx, "k8s:abc", &godo.UntagResourcesRequest{Resources: both[1:]})
-	w.must(err)
-	u, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: "u", Region: "nyc3", SizeGigaBytes: 1, Tags: []string{"new", "k8s:abc"}})
-	w.must(err)
-	list, _, err := w.do.Tags.List(ctx, nil)
-	w.must(err)
-	if len(list) != 2 || list[0].Name != "k8s:abc" || list[0].Resources.Count != 2 || list[1].Name != "new" {
-		t.Errorf("tags %+v", list)
-	}
-	_, err = w.do.Tags.Delete(ctx, "k8s:abc")
-	w.must(err)
-	after, _, err := w.do.Storage.GetVolume(ctx, u.ID)
-	w.must(err)
-	if len(after.Tags) != 1 || after.Tags[0] != "new" {
-		t.Errorf("tags of u: %v", after.Tags)
-	}
-	w.must(w.cloud.Close())
-	w.reopen(fakecloud.Config{})
-	if list, _, err := w.do.Tags.List(ctx, nil); err != nil || len(list) != 1 {
-		t.Errorf("after a restart: %+v, %v", list, err)
-	}
+		both := []godo.Resource{{ID: v.ID, Type: godo.VolumeResourceType}, {ID: itoa(n1), Type: godo.DropletResourceType}}
+		resp, err := w.do.Tags.TagResources(ctx, "k8s:abc", &godo.TagResourcesRequest{Resources: both})
+		w.must(err)
+		if resp.StatusCode != 204 {
+			t.Errorf("tagging answers %d", resp.StatusCode)
+		}
+		got, _, err := w.do.Tags.Get(ctx, "k8s:abc")
+		w.must(err)
+		if got.Resources.Count != 2 || got.Resources.Volumes.Count != 1 || got.Resources.Droplets.Count != 1 || got.Resources.Volumes.LastTaggedURI != w.server.URL+"/v2/volumes/"+v.ID {
+			t.Errorf("tag %+v", got.Resources)
+		}
+		_, err = w.do.Tags.UntagResources(ctx, "k8s:abc", &godo.UntagResourcesRequest{Resources: both[1:]})
+		w.must(err)
+		u, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: "u", Region: "nyc3", SizeGigaBytes: 1, Tags: []string{"new", "k8s:abc"}})
+		w.must(err)
+		list, _, err := w.do.Tags.List(ctx, nil)
+		w.must(err)
+		if len(list) != 2 || list[0].Name != "k8s:abc" || list[0].Resources.Count != 2 || list[1].Name != "new" {
+			t.Errorf("tags %+v", list)
+		}
+		_, err = w.do.Tags.Delete(ctx, "k8s:abc")
+		w.must(err)
+		after, _, err := w.do.Storage.GetVolume(ctx, u.ID)
+		w.must(err)
+		if len(after.Tags) != 1 || after.Tags[0] != "new" {
+			t.Errorf("tags of u: %v", after.Tags)
+		}
+		w.must(w.cloud.Close())
+		w.reopen(fakecloud.Config{})
+		if list, _, err := w.do.Tags.List(ctx, nil); err != nil || len(list) != 1 {
+			t.Errorf("after a restart: %+v, %v", list, err)
+		}
+	})
 }

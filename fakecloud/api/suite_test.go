@@ -3,6 +3,8 @@ package api_test
 import (
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +26,27 @@ import (
 	"drydock.dev/drydock/internal/lab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain demands, after a whole run, that the tests asked for every route at least once.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if whole := flag.Lookup("test.run").Value.String() == "" && !testing.Short(); whole && code == 0 && os.Geteuid() == 0 {
+		for _, route := range api.Routes() {
+			if _, asked := asked.Load(route); !asked && !strings.Contains(route, "/metadata/") {
+				fmt.Fprintln(os.Stderr, "no test asked for", route)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
+
+// asked collects the routes that the tests asked for.
+var asked sync.Map
 
 const token = "test-token"
 
@@ -46,6 +69,13 @@ type world struct {
 func each(t *testing.T, test func(*world)) {
 	for _, kind := range []string{"sim", "loop"} {
 		t.Run(kind, func(t *testing.T) { test(newWorld(t, kind, fakecloud.Config{})) })
+	}
+}
+
+// both runs a test with a configuration of its own against both backends.
+func both(t *testing.T, cfg fakecloud.Config, test func(*testing.T, *world)) {
+	for _, kind := range []string{"sim", "loop"} {
+		t.Run(kind, func(t *testing.T) { test(t, newWorld(t, kind, cfg)) })
 	}
 }
 
@@ -98,6 +128,7 @@ func (w *world) reopen(cfg fakecloud.Config) {
 	w.cloud, err = fakecloud.Open(w.Context(), cfg)
 	w.must(err)
 	w.handler = api.New(w.cloud, api.Config{Token: token, OnRequest: func(r api.Request) {
+		asked.Store(r.Method+" "+r.Route, true)
 		select {
 		case w.log <- r:
 		default: // nobody reads it
