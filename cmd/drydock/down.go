@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drydock.dev/drydock/internal/check"
 	"drydock.dev/drydock/internal/cluster"
 )
 
@@ -16,20 +17,35 @@ import (
 const downWait = 10 * time.Second
 
 func newDown(f *flags) *cobra.Command {
-	var purge bool
+	var purge, failOnLeak bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a cluster",
-		Long:  "Stop a cluster in order. Its state stays for the next \"drydock up\", unless --purge removes it.",
+		Long:  "Stop a cluster in order. Its state stays for the next \"drydock up\", unless --purge removes it. Volumes, snapshots,\nattachments and droplets of its cloud that no Kubernetes object justifies are listed with their monthly cost.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := f.layout()
 			if err != nil {
 				return err
 			}
-			return down(cmd, f, l, purge)
+			var charges []check.Charge
+			if r, err := f.find(); err == nil {
+				// The cloud may be down, or the cluster hang: it is stopped all the same.
+				if charges, err = r.account(cmd.Context()); err != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "drydock: what is left in the cloud cannot be said: %v\n", err)
+				}
+				printAccount(cmd.OutOrStdout(), charges)
+			}
+			if err := down(cmd, f, l, purge); err != nil {
+				return err
+			}
+			if failOnLeak && len(charges) > 0 {
+				return errLeak
+			}
+			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&failOnLeak, "fail-on-leak", false, "fail if the cloud holds what no Kubernetes object justifies")
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's state and the data of its volumes")
 	return cmd
 }

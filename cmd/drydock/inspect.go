@@ -173,24 +173,31 @@ func newDoctor() *cobra.Command {
 
 func newCheck(f *flags) *cobra.Command {
 	var format string
+	var failOnLeak bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "Compare API, cloud, kernel and files; name each orphan",
 		Long: `Compare what the Kubernetes API, the cloud, the kernel (loop devices, mounts) and the
 directories of a cluster say about the same volumes. Exit code 1 if anything does not
-agree. Of a cluster that does not run, only the kernel is looked at.`,
+agree. Of a cluster that does not run, only the kernel is looked at.
+
+What the cloud holds and no Kubernetes object justifies (volumes, snapshots, attachments,
+droplets) is listed with its monthly cost at public list price; --fail-on-leak makes that a
+failure as well.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := knownFormat(format); err != nil {
 				return err
 			}
-			problems, err := f.problems(cmd)
+			problems, charges, err := f.problems(cmd)
 			if err != nil {
 				return err
 			}
+			failed := len(problems) > 0 || failOnLeak && len(charges) > 0
 			out := cmd.OutOrStdout()
 			if format == "json" {
-				if problems == nil {
-					problems = []check.Problem{}
+				problems = append([]check.Problem{}, problems...)
+				for _, c := range charges {
+					problems = append(problems, check.Problem{Layer: "leak", Subject: c.Kind + " " + c.Name, What: fmt.Sprintf("%s ($%.2f a month)", c.Why, c.Month)})
 				}
 				if err := printJSON(out, problems); err != nil {
 					return err
@@ -199,8 +206,9 @@ agree. Of a cluster that does not run, only the kernel is looked at.`,
 				for _, p := range problems {
 					fmt.Fprintln(out, p)
 				}
+				printAccount(out, charges)
 			}
-			if len(problems) > 0 {
+			if failed {
 				return exitCode(exitFailed)
 			}
 			if format == "" {
@@ -210,25 +218,30 @@ agree. Of a cluster that does not run, only the kernel is looked at.`,
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json for programs")
+	cmd.Flags().BoolVar(&failOnLeak, "fail-on-leak", false, "fail if the cloud holds what no Kubernetes object justifies")
 	return cmd
 }
 
-func (f *flags) problems(cmd *cobra.Command) ([]check.Problem, error) {
+func (f *flags) problems(cmd *cobra.Command) (problems []check.Problem, charges []check.Charge, err error) {
 	l, err := f.layout()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if pid, err := cluster.Owner(l); err != nil {
-		return nil, err
+		return nil, nil, err
 	} else if pid == 0 {
-		return cluster.Leftovers(l)
+		problems, err = cluster.Leftovers(l)
+		return problems, nil, err
 	}
 	r, err := f.find()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var problems []check.Problem
-	return problems, r.control(cmd.Context(), "/check", &problems)
+	if err := r.control(cmd.Context(), "/check", &problems); err != nil {
+		return nil, nil, err
+	}
+	charges, err = r.account(cmd.Context())
+	return problems, charges, err
 }
 
 func newVersion() *cobra.Command {

@@ -27,6 +27,7 @@ type flags struct {
 	devices             string
 	driver              string
 	logLevel, logFormat string
+	failOnLeak          bool
 }
 
 func newRoot() *cobra.Command {

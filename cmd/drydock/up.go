@@ -24,6 +24,9 @@ const readyWait = time.Minute
 // stopWait bounds an orderly stop, whatever hangs.
 const stopWait = 4500 * time.Millisecond
 
+// accountWait bounds the account of leftovers at the stop.
+const accountWait = time.Second
+
 func newUp(f *flags) *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
@@ -45,6 +48,7 @@ where it was, also after a kill -9 (unless --ephemeral).`,
 		},
 	}
 	f.addRun(cmd.Flags())
+	cmd.Flags().BoolVar(&f.failOnLeak, "fail-on-leak", false, "fail at the stop if the cloud then holds what no Kubernetes object justifies")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "return when the cluster is ready and leave it running")
 	return cmd
 }
@@ -74,8 +78,12 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 	if err != nil {
 		return err
 	}
+	accounted := false
 	defer func() {
 		stopped := time.Now()
+		if accounted {
+			err = errors.Join(err, f.closingAccount(c, out))
+		}
 		stuck := time.AfterFunc(stopWait, func() {
 			// Crash-only: ending here loses nothing, and the kernel takes devices and mounts away.
 			fmt.Fprintf(cmd.ErrOrStderr(), "drydock: cluster %s did not stop within %s and is ended; its state is safe\n", c.Name(), stopWait)
@@ -102,8 +110,24 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 	fmt.Fprintf(out, "cluster %s is ready in %s: %d nodes (%s to %s), %s\n",
 		c.Name(), time.Since(begin).Round(time.Millisecond), len(nodes), nodes[0], nodes[len(nodes)-1], c.Reason)
 	announceReady()
+	accounted = true
 	debug.FreeOSMemory() // the start leaves more garbage than an idle cluster makes in an hour
 	return then(cmd.Context(), c, out)
+}
+
+// closingAccount says what the cluster leaves in its cloud when it stops.
+func (f *flags) closingAccount(c *cluster.Cluster, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), accountWait)
+	defer cancel()
+	charges, err := c.Account(ctx, 0)
+	if err != nil {
+		return nil // a cloud that is down cannot say
+	}
+	printAccount(out, charges)
+	if f.failOnLeak && len(charges) > 0 {
+		return errLeak
+	}
+	return nil
 }
 
 // readyVariable is set for a detached process, which tells on its descriptor 3 that it is ready.

@@ -52,6 +52,7 @@ type Inventory struct {
 type CloudVolume struct {
 	ID, Name string
 	Droplets []string // by name
+	Month    float64  // its price, in US dollars a month
 }
 
 // Node is what lies on a node.

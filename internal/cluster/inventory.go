@@ -16,6 +16,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"drydock.dev/drydock/fakecloud"
 	"drydock.dev/drydock/internal/check"
 	"drydock.dev/drydock/internal/host"
 )
@@ -58,7 +59,8 @@ func (c *Cluster) Check(ctx context.Context) ([]check.Problem, error) {
 	}
 }
 
-func (c *Cluster) inventory(ctx context.Context) (check.Inventory, error) {
+// objects is the part of the inventory that comes over the APIs.
+func (c *Cluster) objects(ctx context.Context) (check.Inventory, error) {
 	inv := check.Inventory{Driver: c.opts.Driver, Formats: map[string]int{}}
 	core, list := c.client.CoreV1(), metav1.ListOptions{}
 	pods, err1 := core.Pods("").List(ctx, list)
@@ -70,7 +72,13 @@ func (c *Cluster) inventory(ctx context.Context) (check.Inventory, error) {
 	}
 	inv.Pods, inv.Claims, inv.Volumes, inv.Attachments = pods.Items, claims.Items, pvs.Items, vas.Items
 	var err error
-	if inv.Cloud, err = c.cloudVolumes(ctx); err != nil {
+	inv.Cloud, err = c.cloudVolumes(ctx)
+	return inv, err
+}
+
+func (c *Cluster) inventory(ctx context.Context) (check.Inventory, error) {
+	inv, err := c.objects(ctx)
+	if err != nil {
 		return inv, err
 	}
 	if inv.Stored, err = names(filepath.Join(c.Layout.Cloud(), "volumes")); err != nil {
@@ -100,12 +108,12 @@ func (c *Cluster) inventory(ctx context.Context) (check.Inventory, error) {
 }
 
 func (c *Cluster) cloudVolumes(ctx context.Context) ([]check.CloudVolume, error) {
-	client := godo.NewFromToken(c.Token())
-	if err := godo.SetBaseURL(c.URL() + "/")(client); err != nil {
+	client, err := c.cloudClient()
+	if err != nil {
 		return nil, err
 	}
 	droplets := map[int]string{}
-	err := eachPage(func(o *godo.ListOptions) (*godo.Response, error) {
+	err = eachPage(func(o *godo.ListOptions) (*godo.Response, error) {
 		list, resp, err := client.Droplets.List(ctx, o)
 		for _, d := range list {
 			droplets[d.ID] = d.Name
@@ -119,7 +127,7 @@ func (c *Cluster) cloudVolumes(ctx context.Context) ([]check.CloudVolume, error)
 	err = eachPage(func(o *godo.ListOptions) (*godo.Response, error) {
 		list, resp, err := client.Storage.ListVolumes(ctx, &godo.ListVolumeParams{ListOptions: o})
 		for _, v := range list {
-			cv := check.CloudVolume{ID: v.ID, Name: v.Name}
+			cv := check.CloudVolume{ID: v.ID, Name: v.Name, Month: float64(v.SizeGigaBytes) * fakecloud.VolumeGiBMonth}
 			for _, d := range v.DropletIDs {
 				cv.Droplets = append(cv.Droplets, droplets[d])
 			}

@@ -60,6 +60,7 @@ func (c *Cluster) control() http.Handler {
 		}
 		answer(w, problems)
 	})
+	r.Get("/account", c.serveAccount)
 	return r
 }
 
