@@ -100,7 +100,8 @@ func (m *Manager) mapVolume(ctx context.Context, w wanted, mapper volumeplugin.M
 	return nil
 }
 
-// expose binds the published device into the global map directory, then links it into the pod.
+// expose binds the published device into the global map directory, links it into the
+// pod, and keeps it open.
 func (m *Manager) expose(ctx context.Context, w wanted, mapper volumeplugin.Mapper, published string, is *mark) error {
 	device, err := filepath.EvalSymlinks(published)
 	if err != nil {
@@ -127,7 +128,7 @@ func (m *Manager) expose(ctx context.Context, w wanted, mapper volumeplugin.Mapp
 		return err
 	}
 	m.host.Point(pointPodLink, w.Spec.Name())
-	return nil
+	return m.locks.take(key{w.Volume, w.Pod.UID}, bind)
 }
 
 func (m *Manager) bindDevice(ctx context.Context, volume, source, target string) error {
@@ -163,6 +164,9 @@ func (m *Manager) startUnmap(ctx context.Context, v mountedVolume) error {
 func (m *Manager) unmap(ctx context.Context, v mountedVolume, u volumeplugin.Unmapper) error {
 	if err := m.actual.markMount(v.Volume, Uncertain, mark{uid: v.UID, spec: v.Spec, path: v.Path, gid: v.GID, label: v.Label}); err != nil {
 		return stepError("UnmapVolume.MarkDeviceAsUncertain failed", string(v.Volume), err)
+	}
+	if err := m.locks.release(key{v.Volume, v.UID}); err != nil {
+		return stepError("UnmapVolume.UnmapBlockVolume failed", string(v.Volume), err)
 	}
 	dir, name := u.PodDeviceMapPath()
 	if err := removeLink(filepath.Join(dir, name)); err != nil {

@@ -78,6 +78,7 @@ type Manager struct {
 	desired *desired
 	actual  *actual
 	pending *pending
+	locks   deviceLocks
 
 	changed   *bell         // rings at every change of either state
 	reconcile chan struct{} // wakes the reconciler
@@ -115,6 +116,7 @@ func (m *Manager) Run(ctx context.Context) {
 	wg.Go(func() { m.runPopulator(ctx) })
 	wg.Wait()
 	m.ops.Wait()
+	m.logMark(m.locks.releaseAll())
 }
 
 // notify tells everybody that something changed.

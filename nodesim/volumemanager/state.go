@@ -29,6 +29,7 @@ type PodMount struct {
 	Path    string     `json:"path,omitempty"`
 	Remount bool       `json:"remount,omitempty"`
 	Found   bool       `json:"foundOnDisk,omitempty"`
+	Locked  bool       `json:"locked,omitempty"` // the device is kept open
 }
 
 // State lists all volumes that are wanted or there, by name.
@@ -48,7 +49,7 @@ func (m *Manager) State() []VolumeState {
 	for _, p := range m.actual.mounts() {
 		_, found, _ := m.actual.pair(p.Volume, p.UID)
 		s := entry(p.Volume)
-		s.Pods = append(s.Pods, PodMount{UID: p.UID, State: p.State, Path: p.Path, Found: found})
+		s.Pods = append(s.Pods, PodMount{UID: p.UID, State: p.State, Path: p.Path, Found: found, Locked: m.locks.holds(key{p.Volume, p.UID})})
 	}
 	for _, w := range m.desired.list() {
 		s := entry(w.Volume)

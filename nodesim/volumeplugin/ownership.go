@@ -42,6 +42,10 @@ func (o Ownership) Apply(ctx context.Context, h *Host) error {
 	if err != nil {
 		return err
 	}
+	return h.Kernel(ctx, "chown", o.Volume, func() error { return o.walk(ctx, h, root, &done) })
+}
+
+func (o Ownership) walk(ctx context.Context, h *Host, root string, done *atomic.Int64) error {
 	return walk(ctx, root, func(path string, fi fs.FileInfo) {
 		done.Add(1)
 		if err := lchown(path, int(o.Group)); err != nil {
