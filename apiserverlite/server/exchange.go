@@ -130,6 +130,10 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, outputFor(r), pathNotFound())
 		return
 	case !in.resourceReq:
+		if err := s.permitPath(user, strings.ToLower(r.Method), r.URL.Path); err != nil {
+			s.fail(w, r, outputFor(r), err)
+			return
+		}
 		s.groupVersion(w, r, in)
 		return
 	}
@@ -154,6 +158,10 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 // run passes the request through the lab to its verb.
 func (x *exchange) run() (reply, error) {
+	if err := x.permit(); err != nil {
+		x.out = outputFor(x.r)
+		return reply{}, err
+	}
 	if err := x.resolve(); err != nil {
 		return reply{}, err
 	}

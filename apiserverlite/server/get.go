@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,9 @@ import (
 )
 
 func (x *exchange) get(ctx context.Context) (reply, error) {
+	if export := x.query["export"]; len(export) > 0 && !strings.EqualFold(export[0], "false") && export[0] != "0" {
+		return reply{}, badRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
 	var o metav1.GetOptions
 	if err := x.parameters(&o); err != nil {
 		return reply{}, err

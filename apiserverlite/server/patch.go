@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 )
 
 // maxPatchOps bounds a JSON patch.
@@ -44,7 +46,24 @@ func (x *exchange) readPatch() (types.PatchType, []byte, writeOptions, error) {
 		return "", nil, writeOptions{}, err
 	}
 	o, err := x.patchOptions(kind)
-	return kind, body, o, err
+	if err != nil {
+		return "", nil, writeOptions{}, err
+	}
+	return kind, body, o, validPatch(kind, body)
+}
+
+// validPatch refuses what no object can be patched with, whether the object exists or not.
+func validPatch(kind types.PatchType, body []byte) error {
+	switch {
+	case json.Valid(body):
+		return nil
+	case kind != types.ApplyPatchType:
+		return badRequest("invalid JSON patch")
+	}
+	if _, err := yaml.YAMLToJSON(body); err != nil {
+		return badRequest("error encoding patch: %v", err)
+	}
+	return nil
 }
 
 func (x *exchange) patch(ctx context.Context) (reply, error) {

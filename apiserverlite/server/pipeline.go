@@ -63,8 +63,12 @@ func (s *Server) open(h func(http.ResponseWriter, *http.Request) error) http.Han
 // plain serves authenticated requests that are not about a resource.
 func (s *Server) plain(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return s.open(func(w http.ResponseWriter, r *http.Request) error {
-		if _, ok := s.authenticate(r); !ok {
+		u, ok := s.authenticate(r)
+		if !ok {
 			return unauthorized()
+		}
+		if err := s.permitPath(u, strings.ToLower(r.Method), r.URL.Path); err != nil {
+			return err
 		}
 		return h(w, r)
 	})

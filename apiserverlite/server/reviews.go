@@ -55,49 +55,6 @@ func answered(o runtime.Object) (reply, error) {
 	return reply{code: http.StatusCreated, object: o}, nil
 }
 
-// Everything is allowed: drydock has no authorizer.
-const allowedReason = "drydock allows every request"
-
-func (x *exchange) selfAccess(context.Context) (reply, error) {
-	r, err := read(x, &authorizationv1.SelfSubjectAccessReview{})
-	if err != nil {
-		return reply{}, err
-	}
-	r.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: allowedReason}
-	return answered(r)
-}
-
-func (x *exchange) subjectAccess(context.Context) (reply, error) {
-	r, err := read(x, &authorizationv1.SubjectAccessReview{})
-	if err != nil {
-		return reply{}, err
-	}
-	r.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: allowedReason}
-	return answered(r)
-}
-
-func (x *exchange) localAccess(context.Context) (reply, error) {
-	r, err := read(x, &authorizationv1.LocalSubjectAccessReview{})
-	if err != nil {
-		return reply{}, err
-	}
-	r.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: allowedReason}
-	return answered(r)
-}
-
-func (x *exchange) selfRules(context.Context) (reply, error) {
-	r, err := read(x, &authorizationv1.SelfSubjectRulesReview{})
-	if err != nil {
-		return reply{}, err
-	}
-	all := []string{"*"}
-	r.Status = authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules:    []authorizationv1.ResourceRule{{Verbs: all, APIGroups: all, Resources: all}},
-		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: all, NonResourceURLs: all}},
-	}
-	return answered(r)
-}
-
 func (u User) info() authenticationv1.UserInfo {
 	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
 	for k, v := range u.Extra {

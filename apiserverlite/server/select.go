@@ -29,7 +29,7 @@ func (x *exchange) matcher(o *internalversion.ListOptions) (matcher, error) {
 		byName := fields.OneTermEqualSelector("metadata.name", x.in.name)
 		if sel != nil && !sel.Empty() {
 			if v, ok := sel.RequiresExactMatch("metadata.name"); !ok || v != x.in.name {
-				return m, badRequest("both a name and a field selector provided: %q and %q", x.in.name, sel)
+				return m, badRequest("fieldSelector metadata.name doesn't match requested name")
 			}
 		}
 		sel = byName

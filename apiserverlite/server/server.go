@@ -55,8 +55,10 @@ type Config struct {
 	Registry Registry
 	// Authenticate tells who makes a request; false answers 401. Nil lets everybody in as an administrator.
 	Authenticate func(*http.Request) (User, bool)
-	Lab          *lab.Lab
-	Log          zerolog.Logger
+	// Authorization is how it decides what they may do.
+	Authorization Authorization
+	Lab           *lab.Lab
+	Log           zerolog.Logger
 	// Version of drydock, for /version.
 	Version string
 	// Scheme knows every kind; nil is client-go's.
@@ -127,6 +129,9 @@ func New(cfg Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}
 	if err := s.bootstrap(context.Background()); err != nil {
+		return nil, fmt.Errorf("new API server: %w", err)
+	}
+	if err := s.bootstrapRoles(context.Background()); err != nil {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}
 	s.handler = s.routes()

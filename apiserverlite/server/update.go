@@ -65,7 +65,7 @@ func (r result) reply() reply {
 	return reply{code: code, object: r.object, entry: r.entry}
 }
 
-// matchName fills in the name of the path, or refuses another one; the same for the namespace.
+// matchName refuses an object of another name than the path's, or of another namespace, which it fills in.
 func (w *writing) matchName(obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -77,7 +77,7 @@ func (w *writing) matchName(obj runtime.Object) error {
 	switch m.GetName() {
 	case w.name:
 	case "":
-		m.SetName(w.name)
+		return badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", w.name)
 	default:
 		return badRequest("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), w.name)
 	}

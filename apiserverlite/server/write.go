@@ -231,13 +231,14 @@ func (w *writing) done(e *storage.Entry, created bool) (result, error) {
 	return result{object: o, entry: e, created: created}, err
 }
 
-// matchNamespace fills in the namespace of the path, or refuses another one.
+// matchNamespace fills in the namespace of the path, or refuses another one. Upstream clears what a cluster-scoped object brings.
 func (w *writing) matchNamespace(m metav1.Object) error {
 	switch {
-	case !w.res.Namespaced && m.GetNamespace() == "", m.GetNamespace() == w.namespace:
-		return nil
 	case !w.res.Namespaced:
-		return badRequest("namespace may not be set on a cluster-scoped object") // never a silent move
+		m.SetNamespace("")
+		return nil
+	case m.GetNamespace() == w.namespace:
+		return nil
 	case m.GetNamespace() == "":
 		m.SetNamespace(w.namespace)
 		return nil
