@@ -29,6 +29,10 @@ import (
 // TestMain demands, after a whole run, that the tests asked for every route at least once.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// The model test is short by default; -rapid.checks=N makes it thorough.
+	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
+		_ = f.Value.Set("8")
+	}
 	code := m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
