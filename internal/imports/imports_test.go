@@ -42,7 +42,7 @@ var only = []struct{ library, part, reason string }{
 	{"github.com/chromedp/", "web/webtest", "no other test needs a browser"},
 	{"k8s.io/apiserver", "driver/sidecar/gates", "its storage and handlers are what apiserverlite replaces; the sidecars keep their feature gates there"},
 	{"go.etcd.io/", "", "SQLite is the storage"},
-	{"github.com/digitalocean/godo", "driver fakecloud internal/cluster", "only the driver is a client of the cloud; the others test or check it"},
+	{"github.com/digitalocean/godo", "driver fakecloud internal/cluster internal/bench", "only the driver is a client of the cloud; the others test, check or measure it"},
 	{"github.com/mattn/go-sqlite3", "apiserverlite/storage fakecloud", "each box owns its database"},
 }
 
