@@ -39,14 +39,15 @@ func TestFaultCodes(t *testing.T) {
 		{"", "", 500, "Unexpected server-side error"},
 	} {
 		t.Run(c.code, func(t *testing.T) {
-			w := sim(t, fakecloud.Config{})
-			h := w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "v", Component: "godo", Action: lab.Fail, Code: c.code, Message: c.message, Times: 1})
-			w.volume("other", 1)
-			w.refused(w.create(godo.VolumeCreateRequest{Name: "v", Region: "nyc3", SizeGigaBytes: 1}), c.status, c.text)
-			if h.Fired() != 1 {
-				t.Errorf("fired %d times", h.Fired())
-			}
-			w.volume("v", 1)
+			each(t, func(w *world) {
+				h := w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "v", Component: "godo", Action: lab.Fail, Code: c.code, Message: c.message, Times: 1})
+				w.volume("other", 1)
+				w.refused(w.create(godo.VolumeCreateRequest{Name: "v", Region: "nyc3", SizeGigaBytes: 1}), c.status, c.text)
+				if h.Fired() != 1 {
+					w.Errorf("fired %d times", h.Fired())
+				}
+				w.volume("v", 1)
+			})
 		})
 	}
 }
