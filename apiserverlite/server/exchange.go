@@ -188,7 +188,11 @@ func (x *exchange) run() (reply, error) {
 	}
 	var rep reply
 	err := x.s.cfg.Lab.Faults.Do(ctx, x.call(), func(ctx context.Context) error {
-		var err error
+		leave, err := x.s.inFlight.enter(ctx, x)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		rep, err = x.dispatch(ctx)
 		return err
 	})

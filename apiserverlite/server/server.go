@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -57,8 +58,10 @@ type Config struct {
 	Authenticate func(*http.Request) (User, bool)
 	// Authorization is how it decides what they may do.
 	Authorization Authorization
-	Lab           *lab.Lab
-	Log           zerolog.Logger
+	// Audit gets a line of JSON for each request that was answered; nil wants none.
+	Audit io.Writer
+	Lab   *lab.Lab
+	Log   zerolog.Logger
 	// Version of drydock, for /version.
 	Version string
 	// Scheme knows every kind; nil is client-go's.
@@ -86,6 +89,7 @@ type Server struct {
 	tracker   *tracker
 	discovery discovery
 	tokens    *tokens
+	inFlight  *inFlight
 	handler   http.Handler
 
 	life    context.Context // ends with Close: so does every stream, and every request that waits
@@ -102,7 +106,7 @@ func New(cfg Config) (_ *Server, err error) {
 	if cfg.Scheme == nil {
 		cfg.Scheme = scheme.Scheme
 	}
-	s := &Server{cfg: cfg, store: cfg.Store, codecs: newCodecs(cfg.Scheme), clock: cfg.Lab.Clock, wall: clock.RealClock{}, log: cfg.Log,
+	s := &Server{cfg: cfg, store: cfg.Store, codecs: newCodecs(cfg.Scheme), inFlight: newInFlight(), clock: cfg.Lab.Clock, wall: clock.RealClock{}, log: cfg.Log,
 		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}}
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, r := range cfg.Registry.Resources() {
@@ -170,6 +174,9 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("/apis/", s.plain(s.groupList))
 	m.HandleFunc("/api/*", s.serveAPI)
 	m.HandleFunc("/apis/*", s.serveAPI)
+	if s.cfg.Audit != nil {
+		return s.audited(s.recovered(m))
+	}
 	return s.recovered(m)
 }
 
