@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,6 +88,10 @@ func (w *world) attachAndDetach(ctx context.Context) {
 		list = append(list, a)
 	}
 	for handle, pv := range want {
+		if w.full.Load() {
+			w.refuseAttachment(ctx, handle, pv)
+			continue
+		}
 		changed = true
 		w.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: attachmentName(handle)},
@@ -102,6 +107,15 @@ func (w *world) attachAndDetach(ctx context.Context) {
 		b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
 		w.client.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, b, metav1.PatchOptions{}, "status")
 	}
+}
+
+// refuseAttachment leaves an attachment as the attacher does that was told that no more volumes fit.
+func (w *world) refuseAttachment(ctx context.Context, handle, pv string) {
+	w.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: attachmentName(handle)},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: nodeName, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Status:     storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: new(int32(codes.ResourceExhausted))}},
+	}, metav1.CreateOptions{})
 }
 
 func (w *world) skipsAttach(ctx context.Context, driver string) bool {

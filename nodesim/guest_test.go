@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -40,7 +41,8 @@ type guest struct {
 	order   func(method, volume, target string) // is told of each call before its work; set before start
 	stops   []func()
 
-	unstaged bool // it publishes what is not staged; set before start
+	max      atomic.Int64 // of volumes on the node
+	unstaged bool         // it publishes what is not staged; set before start
 }
 
 type registrar struct {
@@ -62,9 +64,14 @@ func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.
 }
 
 func newGuest(name, node string, m mount.Interface) *guest {
-	return &guest{name: name, node: node, mounter: m, changed: make(chan struct{}),
+	g := &guest{name: name, node: node, mounter: m, changed: make(chan struct{}),
 		caps: []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}}
+	g.fits(7)
+	return g
 }
+
+// fits sets how many volumes the driver says that the node takes.
+func (g *guest) fits(n int64) { g.max.Store(n) }
 
 // start serves the driver's socket and the registration socket below a kubelet root.
 func (g *guest) start(t *testing.T, root string) {
@@ -178,7 +185,7 @@ func (g *guest) wait(ctx context.Context, ok func(calls []string) bool) error {
 }
 
 func (g *guest) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb.NodeGetInfoResponse, error) {
-	return &csipb.NodeGetInfoResponse{NodeId: "id-" + g.node, MaxVolumesPerNode: 7,
+	return &csipb.NodeGetInfoResponse{NodeId: "id-" + g.node, MaxVolumesPerNode: g.max.Load(),
 		AccessibleTopology: &csipb.Topology{Segments: map[string]string{"region": "nyc3"}}}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,7 +66,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	l.drivers = csiDrivers.Informer().HasSyncedChecker()
 	l.host = &volumeplugin.Host{
 		Life: ctx, Node: n.c.Name, Layout: n.layout, Client: n.client, Mounter: n.c.Mounter, Simulated: n.c.Simulated, Lab: n.c.Lab,
-		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory,
+		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory, SELinux: n.c.selinux(),
 		CSIDriversSynced: func(ctx context.Context) error { return waitDone(ctx, l.drivers, "the cache of CSIDrivers") },
 	}
 	l.csi = csi.New(l.host)
@@ -79,6 +80,10 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 		Dir: n.layout.Registry(), Handlers: map[string]pluginmanager.Handler{"CSIPlugin": handler},
 		Lab: n.c.Lab, Component: n.c.Component, Log: n.c.Log,
 	})
+	_, err := csiDrivers.Informer().AddEventHandler(handlers(func(*storagev1.CSIDriver) { l.csi.DriversChanged() }, func(*storagev1.CSIDriver) { l.csi.DriversChanged() }))
+	if err != nil {
+		return nil, err
+	}
 	l.factories = append(l.factories, drivers)
 	return l, l.watch()
 }
@@ -145,7 +150,7 @@ func (l *life) run(ctx context.Context) {
 	l.events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: l.client.CoreV1().Events("")})
 	var wg sync.WaitGroup
 	for _, f := range []func(context.Context){
-		l.register, l.volumes.Run, l.keepHouse, l.awaitPods,
+		l.register, l.volumes.Run, l.keepHouse, l.awaitPods, l.csi.KeepCounts,
 		func(ctx context.Context) {
 			if err := l.plugins.Run(ctx); err != nil {
 				l.log.Error().Err(err).Msg("plugin manager ended")

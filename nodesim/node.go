@@ -57,6 +57,8 @@ type Config struct {
 	Mounter mount.Interface
 	// Simulated says that it is the latter.
 	Simulated bool
+	// SELinux says which volumes are mounted with a label; SELinuxOff looks whether the machine has SELinux.
+	SELinux volumeplugin.SELinuxMode
 	// Labels are added to the Node object.
 	Labels map[string]string
 	Log    zerolog.Logger
@@ -144,6 +146,16 @@ func (n *Node) Run(ctx context.Context) error {
 	n.life = nil
 	n.mu.Unlock()
 	return nil
+}
+
+// selinux is what a kubelet does where the machine has SELinux, unless it was told otherwise.
+func (c Config) selinux() volumeplugin.SELinuxMode {
+	if c.SELinux == volumeplugin.SELinuxOff && !c.Simulated {
+		if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+			return volumeplugin.SELinuxAll
+		}
+	}
+	return c.SELinux
 }
 
 // Name is the Node object's name.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"drydock.dev/drydock/internal/lab"
+	"drydock.dev/drydock/nodesim/volumeplugin"
 	"drydock.dev/drydock/nodesim/volumeplugin/csi"
 )
 
@@ -45,6 +47,8 @@ type world struct {
 	lab     *lab.Lab
 	mounter *mount.FakeMounter
 	guest   *guest
+	selinux volumeplugin.SELinuxMode
+	full    atomic.Bool // nothing can be attached any more
 	log     zerolog.Logger
 	close   func()
 
@@ -118,7 +122,7 @@ func (w *world) startKubelet() {
 	before := w.watches["pods"] + w.watches["nodes"] + w.watches["csidrivers"]
 	w.mu.Unlock()
 	w.comp = w.lab.Component(context.Background(), "kubelet", nodeName)
-	n, err := newNode(Config{Name: nodeName, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, Log: w.log}, w.client)
+	n, err := newNode(Config{Name: nodeName, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, SELinux: w.selinux, Log: w.log}, w.client)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -224,8 +224,13 @@ func (a *actual) markDevice(name UniqueName, state DeviceState, devicePath, moun
 }
 
 // markFoundDevice records a device that was found on disk.
-func (a *actual) markFoundDevice(name UniqueName, mountPath string) error {
-	return a.change(name, func(v *haveVolume) { v.device, v.mountPath, v.found = DeviceUncertain, mountPath, true })
+func (a *actual) markFoundDevice(name UniqueName, mountPath, label string) error {
+	return a.change(name, func(v *haveVolume) {
+		v.device, v.mountPath, v.found = DeviceUncertain, mountPath, true
+		if label != "" {
+			v.label = &label
+		}
+	})
 }
 
 // markDeviceUnmounted records that the device is down.

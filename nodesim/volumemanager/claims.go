@@ -42,13 +42,19 @@ func (m *Manager) addVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, use 
 	if err != nil {
 		return fmt.Errorf("failed to GetUniqueVolumeNameFromSpec for volumeSpec %q using volume plugin %q err=%w", spec.Name(), plugin.Name(), err)
 	}
+	label, err := m.labelOf(pod, spec, v.Name)
+	if err != nil {
+		return err
+	}
 	if spec.PV != nil && spec.PV.Spec.CSI != nil {
 		m.host.Lab.Timeline.Alias(spec.PV.Spec.CSI.VolumeHandle, spec.PV.Name)
 	}
-	m.desired.add(wanted{
+	if err := m.desired.add(wanted{
 		Volume: name, Plugin: plugin.Name(), Attachable: attacher != nil, DeviceMountable: m.plugins.DeviceMountable(spec) != nil,
-		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Requested: m.clock.Now(),
-	}, v.Name)
+		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Label: label, Requested: m.clock.Now(),
+	}, v.Name); err != nil {
+		return err
+	}
 	if claim != nil && !spec.ReadOnly {
 		m.desired.setSize(name, size)
 		m.actual.initSize(name, *claim.Status.Capacity.Storage())

@@ -68,9 +68,14 @@ func newDesired(notify func()) *desired {
 }
 
 // add records that a pod wants a volume under one of its names. What is known
-// already about the volume stays; the pod's part is refreshed.
-func (d *desired) add(w wanted, outer string) {
+// already about the volume stays; the pod's part is refreshed. A pod that wants it with
+// another SELinux label than the pods before cannot have it.
+func (d *desired) add(w wanted, outer string) error {
 	d.mu.Lock()
+	if v := d.volumes[w.Volume]; v != nil && v.pods[w.Pod.UID] == nil && v.label != w.Label {
+		defer d.mu.Unlock()
+		return fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", w.Spec.Name(), v.label, w.Label)
+	}
 	v := d.volumes[w.Volume]
 	if v == nil {
 		v = &wantedVolume{name: w.Volume, plugin: w.Plugin, attachable: w.Attachable, deviceMountable: w.DeviceMountable,
@@ -92,6 +97,7 @@ func (d *desired) add(w wanted, outer string) {
 	d.byPod[w.Pod.UID][w.Volume] = struct{}{}
 	d.mu.Unlock()
 	d.notify()
+	return nil
 }
 
 // remove forgets that a pod wants a volume, and the volume when no pod wants it.

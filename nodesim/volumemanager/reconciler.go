@@ -3,6 +3,7 @@ package volumemanager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -86,7 +87,7 @@ func (m *Manager) mountVolumes(ctx context.Context) bool {
 		var err error
 		switch is.need {
 		case needOtherLabel:
-			m.desired.addError(w.Pod.UID, errors.New("waiting for unmount of volume "+w.Spec.Name()+", because it is already mounted to a different pod with a different SELinux label"))
+			m.desired.addError(w.Pod.UID, fmt.Errorf("waiting for unmount of volume %q, because it is already mounted to a different pod with a different SELinux label", w.Spec.Name()))
 		case needAttach:
 			err = m.startVerify(ctx, w)
 		case needMount, needRemount:

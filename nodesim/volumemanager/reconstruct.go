@@ -54,7 +54,7 @@ func (m *Manager) reconstruct(_ context.Context) {
 		names[name] = true
 		for _, uid := range f.Pods {
 			if state, _, _ := m.actual.pair(name, uid); state == NotMounted {
-				m.logMark(m.actual.markMount(name, Uncertain, mark{uid: uid, spec: f.Spec, found: true}))
+				m.logMark(m.actual.markMount(name, Uncertain, mark{uid: uid, spec: f.Spec, label: f.Spec.Label, found: true}))
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (m *Manager) enterPod(p volumeplugin.Plugin, spec *volumeplugin.Spec, d onD
 		return "", err
 	}
 	m.enterFound(name, p, spec)
-	return name, m.actual.markMount(name, Uncertain, mark{uid: d.uid, spec: spec, found: true})
+	return name, m.actual.markMount(name, Uncertain, mark{uid: d.uid, spec: spec, label: spec.Label, found: true})
 }
 
 // enterFound enters a volume that was found on disk, with an uncertain device if it has one.
@@ -143,7 +143,7 @@ func (m *Manager) enterFound(name UniqueName, p volumeplugin.Plugin, spec *volum
 		path, err = "", nil
 	}
 	if err == nil {
-		err = m.actual.markFoundDevice(name, path)
+		err = m.actual.markFoundDevice(name, path, spec.Label)
 	}
 	m.logMark(err)
 }

@@ -32,6 +32,8 @@ type Host struct {
 	NodeLabels func() map[string]string
 	// Memory is the node's allocatable memory in bytes.
 	Memory int64
+	// SELinux says which volumes are mounted with a label.
+	SELinux SELinuxMode
 }
 
 // Point reaches a kill point for a volume.

@@ -27,6 +27,8 @@ type Spec struct {
 	Volume   *v1.Volume
 	PV       *v1.PersistentVolume
 	ReadOnly bool // as the pod's persistentVolumeClaim source says
+	// Label is the SELinux label that a volume was mounted with; only in specs of what was found on disk.
+	Label string
 }
 
 // Name is the inner name: the PV's, or the pod's own name for the volume.

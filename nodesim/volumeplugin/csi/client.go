@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +73,13 @@ func (d *drivers) version(name string) (string, bool) {
 		return x.version, true
 	}
 	return "", false
+}
+
+// names lists the registered drivers.
+func (d *drivers) names() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.byName))
 }
 
 func (d *drivers) close() {
@@ -207,6 +216,14 @@ type access struct {
 	flags   []string
 	fsGroup *int64
 	mode    v1.PersistentVolumeAccessMode
+}
+
+// label asks for a mount with an SELinux label, and writes that down. The flags are the PV's own, and are copied.
+func (a *access) label(label string, data map[string]string) {
+	if label != "" {
+		a.flags = append(slices.Clone(a.flags), volumeplugin.SELinuxOption(label))
+		data[keySELinux] = label
+	}
 }
 
 func (c *client) capability(ctx context.Context, a access) (*csipb.VolumeCapability, error) {

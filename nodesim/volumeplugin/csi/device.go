@@ -83,7 +83,9 @@ func (p *Plugin) MountDevice(ctx context.Context, s *volumeplugin.Spec, _, path 
 	if group {
 		use.fsGroup = a.FSGroup
 	}
-	if err := saveData(filepath.Dir(path), map[string]string{keyHandle: src.VolumeHandle, keyDriver: src.Driver}); err != nil {
+	data := map[string]string{keyHandle: src.VolumeHandle, keyDriver: src.Driver}
+	use.label(a.SELinuxLabel, data)
+	if err := saveData(filepath.Dir(path), data); err != nil {
 		p.cleanUp(path, src.VolumeHandle)
 		return err
 	}

@@ -55,7 +55,7 @@ func (p *Plugin) findStaged() ([]volumeplugin.FoundDevice, error) {
 }
 
 func skeleton(data map[string]string, name string, mode v1.PersistentVolumeMode) *volumeplugin.Spec {
-	return &volumeplugin.Spec{PV: &v1.PersistentVolume{
+	return &volumeplugin.Spec{Label: data[keySELinux], PV: &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.PersistentVolumeSpec{VolumeMode: &mode, PersistentVolumeSource: v1.PersistentVolumeSource{
 			CSI: &v1.CSIPersistentVolumeSource{Driver: data[keyDriver], VolumeHandle: data[keyHandle]}}}}}

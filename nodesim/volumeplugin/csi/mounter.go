@@ -71,11 +71,12 @@ func (m *mounter) SetUp(ctx context.Context, a volumeplugin.SetUpArgs) error {
 	}
 	h, target := m.p.host, m.Path()
 	parent := filepath.Dir(target)
-	err = saveData(parent, map[string]string{
+	data := map[string]string{
 		keySpecName: m.spec.Name(), keyHandle: m.handle, keyDriver: m.driver, keyNode: h.Node, keyMode: m.mode,
 		keyAttach: AttachmentName(m.handle, m.driver, h.Node),
-	})
-	if err != nil {
+	}
+	r.access.label(a.SELinuxLabel, data)
+	if err = saveData(parent, data); err != nil {
 		m.p.cleanUp(target, m.handle)
 		return err
 	}

@@ -30,6 +30,7 @@ import (
 type Plugin struct {
 	host    *volumeplugin.Host
 	drivers drivers
+	wake    chan struct{} // of KeepCounts
 	// Refresh asks a driver again how many volumes fit and tells the scheduler. Set before use; may be nil.
 	Refresh func(ctx context.Context, driver string) error
 }
@@ -42,16 +43,22 @@ var (
 )
 
 // New returns a plugin that knows no driver yet.
-func New(h *volumeplugin.Host) *Plugin { return &Plugin{host: h} }
+func New(h *volumeplugin.Host) *Plugin { return &Plugin{host: h, wake: make(chan struct{}, 1)} }
 
 // Close drops the connections to all drivers.
 func (p *Plugin) Close() { p.drivers.close() }
 
 // Register makes a driver known by its endpoint.
-func (p *Plugin) Register(driver, endpoint, version string) { p.drivers.set(driver, endpoint, version) }
+func (p *Plugin) Register(driver, endpoint, version string) {
+	p.drivers.set(driver, endpoint, version)
+	p.DriversChanged()
+}
 
 // Unregister forgets a driver.
-func (p *Plugin) Unregister(driver string) { p.drivers.remove(driver) }
+func (p *Plugin) Unregister(driver string) {
+	p.drivers.remove(driver)
+	p.DriversChanged()
+}
 
 // Registered returns the protocol version a driver registered with.
 func (p *Plugin) Registered(driver string) (version string, ok bool) {
@@ -216,10 +223,10 @@ func specFromData(data map[string]string, mode v1.PersistentVolumeMode) (*volume
 		return nil, fmt.Errorf("%s: volume data names no volume or no driver: %v", PluginName, data)
 	}
 	if data[keyMode] == modeInline {
-		return &volumeplugin.Spec{Volume: &v1.Volume{
+		return &volumeplugin.Spec{Label: data[keySELinux], Volume: &v1.Volume{
 			Name: data[keySpecName], VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: data[keyDriver]}}}}, nil
 	}
-	return &volumeplugin.Spec{PV: &v1.PersistentVolume{
+	return &volumeplugin.Spec{Label: data[keySELinux], PV: &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: data[keySpecName]},
 		Spec: v1.PersistentVolumeSpec{VolumeMode: &mode, PersistentVolumeSource: v1.PersistentVolumeSource{
 			CSI: &v1.CSIPersistentVolumeSource{Driver: data[keyDriver], VolumeHandle: data[keyHandle]}}}}}, nil
