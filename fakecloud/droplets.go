@@ -48,16 +48,45 @@ func (c *Cloud) EnsureDroplet(ctx context.Context, name string) (DropletID, erro
 
 // CreateDroplet makes a droplet; the action shows when it is active.
 func (c *Cloud) CreateDroplet(ctx context.Context, n NewDroplet) (Droplet, Action, error) {
-	_, done, err := c.begin(ctx)
+	made, actions, err := c.CreateDroplets(ctx, []NewDroplet{n})
 	if err != nil {
 		return Droplet{}, Action{}, err
+	}
+	return made[0], actions[0], nil
+}
+
+// CreateDroplets makes all of several droplets or none, unless the disk fills up midway.
+func (c *Cloud) CreateDroplets(ctx context.Context, all []NewDroplet) (made []Droplet, actions []Action, err error) {
+	_, done, err := c.begin(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer done()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.checkNewDroplet(n); err != nil {
-		return Droplet{}, Action{}, err
+	names := map[string]bool{}
+	for i, n := range all {
+		if err := c.checkNewDroplet(n, i); err != nil {
+			return nil, nil, err
+		}
+		name := strings.ToLower(n.Name)
+		if names[name] {
+			return nil, nil, fail(Invalid, "the name %s is asked for twice", n.Name)
+		}
+		names[name] = true
 	}
+	for _, n := range all {
+		d, a, err := c.newDroplet(n)
+		if err != nil {
+			return nil, nil, err
+		}
+		made, actions = append(made, d), append(actions, a)
+	}
+	return made, actions, nil
+}
+
+// newDroplet records a droplet and starts its creation. The caller holds mu.
+func (c *Cloud) newDroplet(n NewDroplet) (Droplet, Action, error) {
 	d := Droplet{ID: c.state.lastDroplet + 1, Name: n.Name, Region: n.Region, Size: n.Size, Image: n.Image, Status: DropletNew, Created: c.now(), Tags: slices.Clone(n.Tags)}
 	ch := change{droplets: []Droplet{d}, tags: c.newTags(n.Tags)}
 	for _, id := range n.Volumes {
@@ -72,8 +101,8 @@ func (c *Cloud) CreateDroplet(ctx context.Context, n NewDroplet) (Droplet, Actio
 	return c.withVolumes(&d), a, nil
 }
 
-// checkNewDroplet applies the rules. The caller holds mu.
-func (c *Cloud) checkNewDroplet(n NewDroplet) error {
+// checkNewDroplet applies the rules; before tells how many droplets are made first. The caller holds mu.
+func (c *Cloud) checkNewDroplet(n NewDroplet, before int) error {
 	if !dropletName.MatchString(n.Name) {
 		return fail(Invalid, "Only valid hostname characters are allowed. (a-z, A-Z, 0-9, . and -)")
 	}
@@ -101,7 +130,7 @@ func (c *Cloud) checkNewDroplet(n NewDroplet) error {
 		}
 		seen[id] = true
 	}
-	if limit := c.settings.Limits.Droplets; limit > 0 && c.liveDroplets() >= limit {
+	if limit := c.settings.Limits.Droplets; limit > 0 && c.liveDroplets()+before >= limit {
 		return fail(Invalid, TextDropletLimit)
 	}
 	if limit := c.settings.Limits.VolumesPerDroplet; limit >= 0 && len(n.Volumes) > limit {

@@ -73,17 +73,19 @@ func (s *server) createDroplet(c *call) (int, any, error) {
 		}
 		n.Volumes = append(n.Volumes, id)
 	}
-	var made []dropletObject
-	var actions []map[string]any
+	var wanted []fakecloud.NewDroplet
 	for _, name := range names {
 		n.Name = name
-		d, a, err := s.cloud.CreateDroplet(c.r.Context(), n)
-		if err != nil {
-			return 0, nil, err
-		}
-		made = append(made, droplet(d))
-		actions = append(actions, map[string]any{"id": a.ID, "rel": "create", "href": c.url("/v2/actions/" + strconv.FormatInt(int64(a.ID), 10))})
+		wanted = append(wanted, n)
 	}
+	all, started, err := s.cloud.CreateDroplets(c.r.Context(), wanted)
+	if err != nil {
+		return 0, nil, err
+	}
+	made := each(all, droplet)
+	actions := each(started, func(a fakecloud.Action) map[string]any {
+		return map[string]any{"id": a.ID, "rel": "create", "href": c.url("/v2/actions/" + strconv.FormatInt(int64(a.ID), 10))}
+	})
 	body := map[string]any{"links": map[string]any{"actions": actions}}
 	if many {
 		body["droplets"] = made

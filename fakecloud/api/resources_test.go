@@ -65,6 +65,11 @@ func TestDroplets(t *testing.T) {
 		two, _, err := w.do.Droplets.CreateMultiple(ctx, &godo.DropletMultiCreateRequest{Names: []string{"web-3", "web-4"}, Region: "nyc3", Size: "s-1vcpu-1gb",
 			Image: godo.DropletCreateImage{ID: 7}, Tags: []string{"web"}})
 		w.must(err)
+		for what, names := range map[string][]string{"one name is taken": {"web-5", "web-1"}, "one name twice": {"web-5", "web-5"}, "one name is none": {"web-5", "web_6"}} {
+			if _, _, err := w.do.Droplets.CreateMultiple(ctx, &godo.DropletMultiCreateRequest{Names: names, Region: "nyc3", Size: "s-1vcpu-1gb", Image: godo.DropletCreateImage{ID: 7}}); err == nil {
+				w.Errorf("%s: droplets were made", what)
+			}
+		}
 		all, _, err := w.do.Droplets.ListByTag(ctx, "web", nil)
 		w.must(err)
 		named, _, err := w.do.Droplets.ListByName(ctx, "web-3", nil)
