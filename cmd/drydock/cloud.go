@@ -23,8 +23,8 @@ import (
 // cloudFlags are those of "drydock cloud" and its subcommands.
 type cloudFlags struct {
 	*flags
-	token, url, seed, region, droplet string
-	detach                            bool
+	token, url, seed, region, droplet, metadata string
+	detach                                      bool
 }
 
 func newCloud(shared *flags) *cobra.Command {
@@ -65,6 +65,7 @@ cluster's. Seed files and settings are described in docs/CLOUD.md.`,
 	p.StringVar(&f.seed, "seed", "", "YAML file with droplets, volumes, snapshots and settings to begin with")
 	p.StringVar(&f.region, "region", cluster.Region, "region of droplets that name none")
 	p.StringVar(&f.droplet, "droplet", "", "droplet whose metadata is served to those who do not say which")
+	p.StringVar(&f.metadata, "metadata", "", "one more address, for that droplet's metadata alone: 169.254.169.254:80 in a network namespace")
 	p.StringVar(&own.logLevel, "log-level", "warn", "debug, info, warn or error")
 	p.StringVar(&own.logFormat, "log-format", "text", "text or json")
 	cmd.PersistentFlags().StringVar(&f.token, "token", "", "bearer token (default: the one in the state directory)")
@@ -107,7 +108,7 @@ func (f *cloudFlags) run(cmd *cobra.Command) (err error) {
 		return usageError{errors.New("--ephemeral and --state exclude each other: an ephemeral cloud's directory is temporary")}
 	}
 	c, err := cluster.StartCloud(cmd.Context(), cluster.CloudOptions{
-		State: l.Root, Ephemeral: f.ephemeral, Listen: f.listen, Token: f.token, Region: f.region, Droplet: f.droplet, Devices: mode, Seed: f.seed, Log: log})
+		State: l.Root, Ephemeral: f.ephemeral, Listen: f.listen, Token: f.token, Region: f.region, Droplet: f.droplet, Metadata: f.metadata, Devices: mode, Seed: f.seed, Log: log})
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (f *cloudFlags) leave(cmd *cobra.Command) error {
 		return err
 	}
 	args := []string{"cloud", "--state", l.Root, "--listen", f.listen, "--devices", f.devices, "--region", f.region,
-		"--log-level", f.logLevel, "--log-format", f.logFormat, "--droplet", f.droplet}
+		"--log-level", f.logLevel, "--log-format", f.logFormat, "--droplet", f.droplet, "--metadata", f.metadata}
 	if f.seed != "" {
 		file, err := filepath.Abs(f.seed)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type CloudOptions struct {
 	Token     string // kept in the directory; empty takes the one that is there, or makes one
 	Region    string
 	Droplet   string // whose metadata requests are that do not say so
+	Metadata  string // one more address, for metadata alone: 169.254.169.254:80 in a network namespace of the droplet
 	Devices   host.Mode
 	Seed      string // file in YAML or JSON, planted at every start; empty for none
 	Log       zerolog.Logger
@@ -51,7 +53,8 @@ type Cloud struct {
 	ephemeral bool
 	devices   blockdev.Backend
 	cloud     *fakecloud.Cloud
-	server    *http.Server
+	servers   []*http.Server
+	log       zerolog.Logger
 	serving   sync.WaitGroup
 }
 
@@ -60,7 +63,7 @@ func (l Layout) CloudURL() string { return filepath.Join(l.Root, "cloud-url") }
 
 // StartCloud brings a cloud up and plants its seed. It runs until Close.
 func StartCloud(ctx context.Context, o CloudOptions) (c *Cloud, err error) {
-	c = &Cloud{}
+	c = &Cloud{log: o.Log}
 	if c.Mode, c.Reason, err = host.Examine().Decide(o.Devices); err != nil {
 		return nil, err
 	}
@@ -70,6 +73,15 @@ func StartCloud(ctx context.Context, o CloudOptions) (c *Cloud, err error) {
 	hostPart, _, err := net.SplitHostPort(o.Listen)
 	if err != nil || !loopbackHost(hostPart) {
 		return nil, OptionError{fmt.Errorf("listen address %q is not loopback; write it as %s", o.Listen, DefaultCloudListen)}
+	}
+	if o.Metadata != "" {
+		hostPart, _, err := net.SplitHostPort(o.Metadata)
+		if err != nil || !loopbackHost(hostPart) && hostPart != "169.254.169.254" {
+			return nil, OptionError{fmt.Errorf("metadata address %q is neither loopback nor 169.254.169.254:80", o.Metadata)}
+		}
+		if o.Droplet == "" {
+			return nil, OptionError{errors.New("--metadata needs --droplet: nobody says there who asks")}
+		}
 	}
 	if o.Ephemeral {
 		if o.State, err = os.MkdirTemp("", "drydock-cloud-"); err != nil {
@@ -118,19 +130,43 @@ func StartCloud(ctx context.Context, o CloudOptions) (c *Cloud, err error) {
 	if err != nil {
 		return c, err
 	}
-	ln, err := net.Listen("tcp", o.Listen)
-	if err != nil {
-		return c, fmt.Errorf("listen on %s: %w; if another program has the port, choose one with --listen 127.0.0.1:PORT", o.Listen, err)
+	handler := guard(api.New(c.cloud, api.Config{Token: c.Token, Droplet: o.Droplet, Log: o.Log}))
+	if c.Addr, err = c.serve(o.Listen, handler); err != nil {
+		return c, fmt.Errorf("%w; if another program has the port, choose one with --listen 127.0.0.1:PORT", err)
 	}
-	c.Addr = ln.Addr().String()
-	c.server = &http.Server{Handler: guard(api.New(c.cloud, api.Config{Token: c.Token, Droplet: o.Droplet, Log: o.Log})),
-		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute, ErrorLog: stdlog.New(httpLog{o.Log}, "", 0)}
+	if o.Metadata != "" {
+		if _, err = c.serve(o.Metadata, metadataOnly(handler)); err != nil {
+			return c, fmt.Errorf("%w; a droplet's network namespace has that address after \"ip addr add 169.254.169.254/32 dev lo\"", err)
+		}
+	}
+	return c, writeFile(c.Layout.CloudURL(), []byte(c.URL()+"\n"), 0o600)
+}
+
+// serve listens on an address and answers until Close.
+func (c *Cloud) serve(addr string, h http.Handler) (string, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute, ErrorLog: stdlog.New(httpLog{c.log}, "", 0)}
+	c.servers = append(c.servers, server)
 	c.serving.Go(func() {
-		if err := c.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			o.Log.Error().Err(err).Msg("the listener ended")
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			c.log.Error().Err(err).Msg("the listener ended")
 		}
 	})
-	return c, writeFile(c.Layout.CloudURL(), []byte(c.URL()+"\n"), 0o600)
+	return ln.Addr().String(), nil
+}
+
+// metadataOnly hides everything but the metadata service.
+func metadataOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/metadata/") {
+			http.NotFound(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (c *Cloud) plant(ctx context.Context, file string) error {
@@ -154,12 +190,14 @@ func (c *Cloud) URL() string { return "http://" + c.Addr }
 // Close stops the cloud and waits until nothing of it runs. Actions in progress go on at the next start.
 func (c *Cloud) Close() error {
 	var errs []error
-	if c.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
-		defer cancel()
-		if c.server.Shutdown(ctx) != nil {
-			c.server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
+	defer cancel()
+	for _, s := range c.servers {
+		if s.Shutdown(ctx) != nil {
+			s.Close()
 		}
+	}
+	if c.lock != nil {
 		os.Remove(c.Layout.CloudURL())
 	}
 	c.serving.Wait()
