@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -165,7 +166,14 @@ func (d *Dir) mountTmpfs(ctx context.Context) error {
 	if size > 0 {
 		options = append(options, fmt.Sprintf("size=%d", size))
 	}
-	err := d.Host.Kernel(ctx, "mount", d.Name, func() error { return d.Host.Mounter.Mount("tmpfs", d.path, "tmpfs", options) })
+	err := d.Host.Kernel(ctx, "mount", d.Name, func() error {
+		// Secrets must not come to lie in the swap; a kernel before 6.4 cannot promise that.
+		err := d.Host.Mounter.Mount("tmpfs", d.path, "tmpfs", append([]string{"noswap"}, options...))
+		if errors.Is(err, syscall.EINVAL) {
+			err = d.Host.Mounter.Mount("tmpfs", d.path, "tmpfs", options)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("mount tmpfs for volume %s: %w", d.Name, err)
 	}
