@@ -36,9 +36,12 @@ func (c *Cloud) CreateSnapshot(ctx context.Context, n NewSnapshot) (Snapshot, er
 	if err == nil {
 		work := c.detached(ctx)
 		c.life.Go(func() {
-			defer c.releaseSnapshot(s)
-			s, err := c.copySnapshot(work, s, disk)
-			result <- answer{s, err}
+			var made answer
+			func() {
+				defer c.releaseSnapshot(s) // before the answer: who has it may ask for the next one
+				made.s, made.err = c.copySnapshot(work, s, disk)
+			}()
+			result <- made
 		})
 	}
 	c.mu.Unlock()
