@@ -422,3 +422,59 @@ func TestCopiesInProgress(t *testing.T) {
 		t.Errorf("afterwards %+v", got)
 	}
 }
+
+// TestFaultsAPI: a driver's author breaks the cloud from outside.
+func TestFaultsAPI(t *testing.T) {
+	w := sim(t, fakecloud.Config{})
+	type answer struct {
+		Fault struct {
+			ID    string
+			Fired int
+		}
+		Faults []struct {
+			ID    string
+			Fired int
+		}
+	}
+	var added, got answer
+	w.must(w.own("POST", "/faults", map[string]any{"action": "fail", "code": "503", "times": 1}, &added)) // matches everything
+	_, _, err := w.do.Account.Get(w.Context())
+	w.refused(err, 503, "Service unavailable")
+	_, _, err = w.do.Account.Get(w.Context())
+	w.must(err)
+	w.must(w.own("GET", "/faults", nil, &got))
+	if len(got.Faults) != 1 || got.Faults[0].Fired != 1 || got.Faults[0].ID != added.Fault.ID {
+		t.Errorf("faults %+v", got)
+	}
+	w.must(w.own("DELETE", "/faults/"+added.Fault.ID, nil, nil))
+	w.refused(w.own("DELETE", "/faults/"+added.Fault.ID, nil, nil), 404, notFound)
+
+	v, n1 := w.volume("v", 1), w.droplet("n1")
+	w.must(w.own("POST", "/faults", map[string]any{"kind": "kernel", "op": "loop-attach", "volume": "v", "action": "fail", "code": "EIO", "times": 1}, nil))
+	if a := w.done(w.do.StorageActions.Attach(w.Context(), v.ID, n1)); a.Status != "errored" {
+		t.Errorf("action %+v", a)
+	}
+	w.must(w.own("POST", "/faults", map[string]any{"op": "POST /v2/volumes", "action": "pause"}, &added))
+	made := make(chan error, 1)
+	go func() {
+		_, _, err := w.do.Storage.CreateVolume(w.Context(), &godo.VolumeCreateRequest{Name: "held", Region: "nyc3", SizeGigaBytes: 1})
+		made <- err
+	}()
+	for got.Faults = nil; len(got.Faults) < 2 || got.Faults[1].Fired == 0; {
+		w.must(w.own("GET", "/faults", nil, &got))
+	}
+	w.must(w.own("POST", "/faults/"+added.Fault.ID+"/release", nil, nil))
+	w.must(<-made)
+	for what, body := range map[string]map[string]any{
+		"no action": {}, "kill": {"action": "kill"}, "kind": {"action": "fail", "kind": "csi"}, "delay": {"action": "delay", "delay": "soon"}, "pattern": {"action": "fail", "op": "["},
+	} {
+		if err := w.own("POST", "/faults", body, nil); err == nil {
+			t.Errorf("%s: the rule is taken", what)
+		}
+	}
+	w.must(w.own("DELETE", "/faults", nil, nil))
+	w.must(w.own("GET", "/faults", nil, &got))
+	if len(got.Faults) != 0 {
+		t.Errorf("cleared: %+v", got)
+	}
+}
