@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -18,6 +19,8 @@ type codecs struct {
 	scheme *runtime.Scheme
 	json, jsonStrict, jsonPretty,
 	yaml, yamlStrict, proto runtime.Serializer
+	// coerce, if set, makes custom objects that are decoded fit their schema.
+	coerce func(schema.GroupVersionKind, *unstructured.Unstructured) ([]string, error)
 }
 
 func newCodecs(s *runtime.Scheme) *codecs {
@@ -50,6 +53,14 @@ func (c *codecs) encode(m media, indent bool, o runtime.Object) ([]byte, error) 
 
 // decoder returns the deserializer of a body.
 func (c *codecs) decoder(m media, strict bool) runtime.Decoder {
+	d := c.plainDecoder(m, strict)
+	if c.coerce == nil || m == mediaProtobuf {
+		return d
+	}
+	return coercing{Decoder: d, strict: strict, coerce: c.coerce}
+}
+
+func (c *codecs) plainDecoder(m media, strict bool) runtime.Decoder {
 	switch {
 	case m == mediaProtobuf:
 		return c.proto

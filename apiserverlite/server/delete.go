@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"drydock.dev/drydock/apiserverlite/registry"
 	"drydock.dev/drydock/apiserverlite/storage"
 )
 
@@ -242,6 +243,9 @@ func (w *writing) collectFinalizers(m metav1.Object, o *metav1.DeleteOptions) {
 	}
 	orphan, foreground := w.propagation(m.GetFinalizers(), o)
 	var out []string
+	if w.res.GR() == definitionResource && !slices.Contains(m.GetFinalizers(), registry.DefinitionFinalizer) {
+		out = append(out, registry.DefinitionFinalizer) // its instances go first
+	}
 	for _, f := range m.GetFinalizers() {
 		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
 			out = append(out, f)

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/apiserverlite/registry"
 )
 
-// discovery is built once: what is served does not change while the server runs.
+// discovery describes a set of resources. It never changes.
 type discovery struct {
 	groups    []metav1.APIGroup
 	resources map[schema.GroupVersion]*metav1.APIResourceList
@@ -33,7 +33,8 @@ type document struct {
 
 const aggregatedAs = "APIGroupDiscoveryList"
 
-func (d *discovery) build(s *Server) error {
+// addQuestions adds the kinds that are answered and not kept.
+func (s *Server) addQuestions() {
 	for _, q := range questions() {
 		if _, taken := s.byGVR[q.gvr]; taken {
 			s.byGVR[q.gvr].answer = q.answer // the registry describes it, the server answers it
@@ -43,10 +44,14 @@ func (d *discovery) build(s *Server) error {
 		s.resources = append(s.resources, r)
 		s.byGVR[q.gvr] = r
 	}
+}
+
+func newDiscovery(resources []*resource) *discovery {
+	d := &discovery{}
 	byGroup := map[string]*apidiscoveryv2.APIGroupDiscovery{}
 	var order []string
 	d.resources = map[schema.GroupVersion]*metav1.APIResourceList{}
-	for _, r := range s.resources {
+	for _, r := range resources {
 		g := byGroup[r.GVR.Group]
 		if g == nil {
 			g = &apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: r.GVR.Group}}
@@ -78,10 +83,7 @@ func (d *discovery) build(s *Server) error {
 		d.documents[path] = map[string]document{}
 		for _, v := range []string{"v2", "v2beta1"} { // one shape, two names
 			list.APIVersion = "apidiscovery.k8s.io/" + v
-			b, err := json.Marshal(list)
-			if err != nil {
-				return err
-			}
+			b, _ := json.Marshal(list) // names and kinds: it cannot fail
 			sum := sha512.Sum512(b)
 			d.documents[path][v] = document{append(b, '\n'), `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
 		}
@@ -89,7 +91,7 @@ func (d *discovery) build(s *Server) error {
 	for _, name := range order {
 		d.groups = append(d.groups, legacyGroup(byGroup[name]))
 	}
-	return nil
+	return d
 }
 
 func aggregated(r *resource) apidiscoveryv2.APIResourceDiscovery {
@@ -182,7 +184,7 @@ func (s *Server) sendAggregated(w http.ResponseWriter, r *http.Request, path str
 	if v == "" {
 		return false
 	}
-	d := s.discovery.documents[path][v]
+	d := s.defined().discovery.documents[path][v]
 	w.Header().Set("ETag", d.etag)
 	if r.Header.Get("If-None-Match") == d.etag {
 		w.WriteHeader(http.StatusNotModified)
@@ -210,7 +212,7 @@ func (s *Server) groupList(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	l := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
-	for _, g := range s.discovery.groups {
+	for _, g := range s.defined().discovery.groups {
 		if g.Name != "" {
 			g.TypeMeta = metav1.TypeMeta{}
 			l.Groups = append(l.Groups, g)
@@ -223,14 +225,14 @@ func (s *Server) groupList(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) groupVersion(w http.ResponseWriter, r *http.Request, in info) {
 	err := func() error {
 		if in.version == "" {
-			for _, g := range s.discovery.groups {
+			for _, g := range s.defined().discovery.groups {
 				if g.Name == in.group && in.group != "" {
 					return s.sendObject(w, r, &g)
 				}
 			}
 			return pathNotFound()
 		}
-		l, ok := s.discovery.resources[schema.GroupVersion{Group: in.group, Version: in.version}]
+		l, ok := s.defined().discovery.resources[schema.GroupVersion{Group: in.group, Version: in.version}]
 		if !ok {
 			return pathNotFound()
 		}

@@ -240,10 +240,16 @@ func (x *exchange) resolve() error {
 
 func (s *Server) lookup(in info) (*resource, bool) {
 	r, ok := s.byGVR[gvr(in)]
+	if !ok {
+		r, ok = s.defined().byGVR[gvr(in)]
+		ok = ok && len(r.Verbs) > 0
+	}
 	return r, ok
 }
 
-func (x *exchange) dispatch(ctx context.Context) (reply, error) {
+func (x *exchange) dispatch(ctx context.Context) (reply, error) { return x.custom(ctx) }
+
+func (x *exchange) verb(ctx context.Context) (reply, error) {
 	if x.in.subresource != "" {
 		return x.subresource(ctx)
 	}

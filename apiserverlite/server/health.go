@@ -95,7 +95,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 func (s *Server) paths(w http.ResponseWriter, r *http.Request) error {
 	list := []string{"/api", "/api/v1", "/apis", "/healthz", "/healthz/ping", "/healthz/storage", "/livez", "/livez/ping", "/livez/storage",
 		"/metrics", "/readyz", "/readyz/ping", "/readyz/shutdown", "/readyz/storage", "/version"}
-	for _, g := range s.discovery.groups {
+	for _, g := range s.defined().discovery.groups {
 		if g.Name == "" {
 			continue
 		}

@@ -50,6 +50,9 @@ func newTracker(s *Server, r Registry) (*tracker, error) {
 type defaulter struct{ registry.Strategy }
 
 func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
+	if w.res.tracking != nil {
+		return w.customManager()
+	}
 	k := trackKey{w.res, w.sub}
 	t.mu.Lock()
 	defer t.mu.Unlock()

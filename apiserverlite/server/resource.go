@@ -20,6 +20,12 @@ type resource struct {
 	listGVK schema.GroupVersionKind
 	// Names of the encoded forms in an entry's cache. Two versions of one stored object have different ones.
 	formJSON, formRaw, formPartialJSON, formPartialRaw string
+	// main is the version whose objects are stored, for a custom resource; definition is the name of what made it.
+	main       *resource
+	definition string
+	// ended is closed when the resource is no longer what is served: watches end. It is nil for built-in ones.
+	ended    <-chan struct{}
+	tracking *tracking
 	// answer, if set, replaces the stored verbs: see question.
 	answer func(*exchange, context.Context) (reply, error)
 }
@@ -61,7 +67,9 @@ func (r *resource) view(e *storage.Entry) (runtime.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", e.Key, err)
 	}
-	o.GetObjectKind().SetGroupVersionKind(r.GVK)
+	if o != e.Object {
+		o.GetObjectKind().SetGroupVersionKind(r.GVK)
+	}
 	return o, nil
 }
 
@@ -76,6 +84,9 @@ func (s *Server) keep(r *resource, o runtime.Object) (runtime.Object, error) {
 		return nil, err
 	}
 	main, ok := s.byStorage[r.Storage]
+	if r.main != nil {
+		main, ok = r.main, true
+	}
 	if !ok {
 		return nil, fmt.Errorf("no resource serves what is stored as %s", r.Storage)
 	}

@@ -3,12 +3,17 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"drydock.dev/drydock/apiserverlite/registry"
 )
 
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
@@ -21,7 +26,7 @@ func (x *exchange) scale(ctx context.Context) (reply, error) {
 		if !ok {
 			return reply{}, notFound(x.res.GR(), x.in.name)
 		}
-		sc, err := scaleOf(e.Object)
+		sc, err := x.res.scaleOf(e.Object)
 		return reply{object: sc}, err
 	case "update":
 		o, err := x.updateOptions()
@@ -44,7 +49,7 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, next func(*autos
 	w := x.writing(o)
 	w.strategy = x.res.Strategy
 	r, err := w.change(ctx, change{make: func(old runtime.Object) (runtime.Object, error) {
-		cur, err := scaleOf(old)
+		cur, err := x.res.scaleOf(old)
 		if err != nil {
 			return nil, err
 		}
@@ -61,16 +66,16 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, next func(*autos
 		if sc.Spec.Replicas < 0 {
 			return nil, badRequest("spec.replicas: %d must not be negative", sc.Spec.Replicas)
 		}
-		return obj, setReplicas(obj, sc.Spec.Replicas)
+		return obj, x.res.setReplicas(obj, sc.Spec.Replicas)
 	}})
 	if err != nil {
 		return reply{}, err
 	}
-	sc, err := scaleOf(r.object)
+	sc, err := x.res.scaleOf(r.object)
 	return reply{object: sc}, err
 }
 
-func setReplicas(o runtime.Object, n int32) error {
+func (r *resource) setReplicas(o runtime.Object, n int32) error {
 	switch t := o.(type) {
 	case *appsv1.StatefulSet:
 		t.Spec.Replicas = &n
@@ -78,13 +83,15 @@ func setReplicas(o runtime.Object, n int32) error {
 		t.Spec.Replicas = &n
 	case *appsv1.ReplicaSet:
 		t.Spec.Replicas = &n
+	case *unstructured.Unstructured:
+		return unstructured.SetNestedField(t.Object, int64(n), steps(r.Custom.Scale.SpecReplicasPath)...)
 	default:
 		return fmt.Errorf("%T has no scale", o)
 	}
 	return nil
 }
 
-func scaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
+func (r *resource) scaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
 	var m metav1.ObjectMeta
 	var want *int32
 	var have int32
@@ -96,6 +103,8 @@ func scaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
 		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
 	case *appsv1.ReplicaSet:
 		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
+	case *unstructured.Unstructured:
+		return r.customScale(t), nil
 	default:
 		return nil, fmt.Errorf("%T has no scale", o)
 	}
@@ -111,6 +120,29 @@ func scaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
 	sc.SetGroupVersionKind(scaleKind)
 	return sc, nil
 }
+
+// customScale reads a custom object at the paths of its definition.
+func (r *resource) customScale(u *unstructured.Unstructured) *autoscalingv1.Scale {
+	at := func(path string) int32 {
+		v, _ := registry.Lookup(u, path)
+		n, _ := v.(int64)
+		return int32(min(max(n, 0), math.MaxInt32))
+	}
+	p := r.Custom.Scale
+	sc := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), CreationTimestamp: u.GetCreationTimestamp()},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: at(p.SpecReplicasPath)},
+		Status:     autoscalingv1.ScaleStatus{Replicas: at(p.StatusReplicasPath)},
+	}
+	if p.LabelSelectorPath != nil {
+		v, _ := registry.Lookup(u, *p.LabelSelectorPath)
+		sc.Status.Selector, _ = v.(string)
+	}
+	sc.SetGroupVersionKind(scaleKind)
+	return sc
+}
+
+func steps(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
 // patchScale patches the Scale as the JSON that a client sees.
 func (x *exchange) patchScale(ctx context.Context) (reply, error) {

@@ -72,7 +72,7 @@ type Config struct {
 	WatchQueue int
 }
 
-// Server answers API requests. It starts no goroutine of its own.
+// Server answers API requests. One goroutine of its own removes old events; it ends with Close.
 type Server struct {
 	cfg    Config
 	store  *storage.Store
@@ -81,16 +81,17 @@ type Server struct {
 	wall   clock.WithTicker   // times connections and tokens, which are shared with clients
 	log    zerolog.Logger
 
-	resources []*resource
-	byGVR     map[schema.GroupVersionResource]*resource
-	byStorage map[schema.GroupResource]*resource // the version whose objects are stored
-	reader    reader
-	admission registry.Admission
-	tracker   *tracker
-	discovery discovery
-	tokens    *tokens
-	inFlight  *inFlight
-	handler   http.Handler
+	resources   []*resource
+	byGVR       map[schema.GroupVersionResource]*resource
+	byStorage   map[schema.GroupResource]*resource // the version whose objects are stored
+	reader      reader
+	admission   registry.Admission
+	tracker     *tracker
+	base        *discovery // of the built-in kinds
+	definitions definitions
+	tokens      *tokens
+	inFlight    *inFlight
+	handler     http.Handler
 
 	life    context.Context // ends with Close: so does every stream, and every request that waits
 	end     context.CancelFunc
@@ -118,6 +119,7 @@ func New(cfg Config) (_ *Server, err error) {
 	if s.admission = cfg.Registry.Admission(); s.admission == nil {
 		s.admission = noAdmission{}
 	}
+	s.admission = settling{s.admission, s}
 	defer func() {
 		if err != nil {
 			s.end()
@@ -129,23 +131,27 @@ func New(cfg Config) (_ *Server, err error) {
 	if s.tokens, err = newTokens(s.store, s.wall); err != nil {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}
-	if err := s.discovery.build(s); err != nil {
-		return nil, fmt.Errorf("new API server: %w", err)
-	}
+	s.addQuestions()
+	s.base = newDiscovery(s.resources)
+	s.codecs.coerce = s.coerce
 	if err := s.bootstrap(context.Background()); err != nil {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}
 	if err := s.bootstrapRoles(context.Background()); err != nil {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}
+	s.afterWrite(context.Background()) // what an earlier life has left to do
 	s.handler = s.routes()
+	if _, ok := s.byStorage[eventsResource]; ok {
+		s.streams.Go(s.expire)
+	}
 	return s, nil
 }
 
 // Handler serves /api, /apis, /openapi, /version, /healthz, /livez, /readyz and, for GET /, the list of paths.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Close ends every watch and waits until their handlers have returned. The store stays open.
+// Close ends every watch, waits until their handlers have returned, and ends what the server runs. The store stays open.
 func (s *Server) Close() {
 	s.closing.Lock()
 	s.end()
@@ -165,8 +171,8 @@ func (s *Server) routes() http.Handler {
 		m.Get(p+"/", s.health)
 		m.Get(p+"/*", s.health)
 	}
-	if h := s.openAPI(); h != nil {
-		m.Handle("/openapi/*", s.guard(h))
+	if s.openAPI() != nil {
+		m.Handle("/openapi/*", s.guard(http.HandlerFunc(s.describe)))
 	}
 	m.HandleFunc("/api", s.plain(s.coreVersions))
 	m.HandleFunc("/api/", s.plain(s.coreVersions))

@@ -61,7 +61,10 @@ func startWith(t testing.TB, path string, cfg Config) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := lab.New(lab.Options{})
+	l := cfg.Lab
+	if l == nil {
+		l = lab.New(lab.Options{})
+	}
 	cfg.Store, cfg.Lab, cfg.Log, cfg.Version = st, l, zerolog.Nop(), "0.1"
 	s, err := New(cfg)
 	if err != nil {

@@ -183,6 +183,9 @@ func (w *watching) follow(out *frames) {
 			return
 		case <-w.x.s.life.Done():
 			return
+		case <-w.x.res.ended:
+			_ = out.flush() // the stream ends either way
+			return
 		case <-end.C():
 			if ended {
 				return

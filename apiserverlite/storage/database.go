@@ -70,7 +70,7 @@ func connect(cfg Config) (*database, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	db := &database{conn: c.(*sqlite3.SQLiteConn), stmts: map[string]driver.Stmt{}}
+	db := newDatabase(c)
 	sync := "NORMAL"
 	if cfg.Durability == Full {
 		sync = "FULL"
@@ -85,6 +85,10 @@ func connect(cfg Config) (*database, error) {
 		}
 	}
 	return db, nil
+}
+
+func newDatabase(c driver.Conn) *database {
+	return &database{conn: c.(*sqlite3.SQLiteConn), stmts: map[string]driver.Stmt{}}
 }
 
 func (d *database) migrate(steps []migration) error {

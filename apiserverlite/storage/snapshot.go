@@ -126,3 +126,6 @@ func (s Snapshot) Ascend(namespace, start string, each func(*Entry) bool) {
 
 // Path is the place of the object in the order of its resource.
 func (e *Entry) Path() string { return e.path }
+
+// Same tells whether nothing was written to the resource between two snapshots of it.
+func (s Snapshot) Same(o Snapshot) bool { return s.tree == o.tree }
