@@ -181,6 +181,89 @@ func TestDataSurvives(t *testing.T) {
 	})
 }
 
+// TestProgress: a copy tells how far it is, of the data alone, and other volumes go on meanwhile.
+func TestProgress(t *testing.T) {
+	both(t, func(r *rig) {
+		r.must(r.Create(r.ctx, vol, blockdev.Image{Size: 512 * mib}))
+		device, err := r.Attach(r.ctx, vol, n1)
+		r.must(err)
+		for i := range int64(4) {
+			r.write(device, i*100*mib)
+		}
+		other := blockdev.Volume{ID: "other", Name: "other"}
+		r.must(r.Create(r.ctx, other, blockdev.Image{Size: 16 * mib}))
+		check := func(what string, done, total, before int64) {
+			if total < 4*mib || total > 6*mib || done <= before || done > total {
+				r.Errorf("%s: %d of %d bytes after %d", what, done, total, before)
+			}
+		}
+		var done, total int64
+		_, err = r.Snapshot(r.ctx, vol, snap, func(d, n int64) {
+			if done == 0 { // in the middle of the copy
+				_, err := r.Attach(r.ctx, other, n1)
+				r.must(errors.Join(err, r.Detach(r.ctx, other)))
+			}
+			check("snapshot", d, n, done)
+			done, total = d, n
+		})
+		r.must(err)
+		if done != total {
+			r.Errorf("the snapshot ended at %d of %d bytes", done, total)
+		}
+		for what, img := range map[string]blockdev.Image{"restore": {Size: 512 * mib, From: snap}, "clone": {Size: 512 * mib, Clone: vol}} {
+			done = 0
+			img.Progress = func(d, n int64) {
+				check(what, d, n, done)
+				done, total = d, n
+			}
+			r.must(r.Create(r.ctx, blockdev.Volume{ID: blockdev.VolumeID(what), Name: what}, img))
+			if done != total {
+				r.Errorf("the %s ended at %d of %d bytes", what, done, total)
+			}
+		}
+		// Two clones of one source, from two sides, and one that fails.
+		if err := r.Create(r.ctx, blockdev.Volume{ID: "none", Name: "none"}, blockdev.Image{Size: mib, Clone: blockdev.Volume{ID: "missing"}}); !errors.Is(err, fs.ErrNotExist) {
+			r.Errorf("a clone of nothing: %v", err)
+		}
+		for _, f := range r.inventory().Volumes {
+			if f.ID == "none" {
+				r.Error("a failed clone left an image")
+			}
+		}
+	})
+}
+
+// TestShared: two droplets see one device; it goes with the last of them.
+func TestShared(t *testing.T) {
+	both(t, func(r *rig) {
+		r.must(r.Create(r.ctx, vol, blockdev.Image{Size: 64 * mib}))
+		first, err := r.Attach(r.ctx, vol, n1)
+		r.must(err)
+		shared := blockdev.Target{Droplet: "n2", Shared: true}
+		second, err := r.Attach(r.ctx, vol, shared)
+		r.must(err)
+		if first != second {
+			r.Errorf("two devices for one volume: %s and %s", first, second)
+		}
+		if _, err := r.Attach(r.ctx, vol, blockdev.Target{Droplet: "n3", Shared: true, ReadOnly: true}); !errors.Is(err, blockdev.ErrAttached) {
+			r.Errorf("a read-only share of a device that can be written: %v", err)
+		}
+		check := r.write(r.link("n1"), 5*mib)
+		check(r.link("n2"))
+		r.must(r.Grow(r.ctx, vol, 64*mib, 96*mib))
+		r.must(r.Release(r.ctx, vol, "n1"))
+		r.must(r.Release(r.ctx, vol, "n1"))
+		if inv := r.inventory(); len(inv.Links) != 1 || len(inv.Devices) != 1 || inv.Devices[0].Droplet != "n2" {
+			r.Errorf("after one release: %+v", inv)
+		}
+		check(r.link("n2"))
+		r.must(r.Release(r.ctx, vol, "n2"))
+		if inv := r.inventory(); len(inv.Links)+len(inv.Devices) > 0 {
+			r.Errorf("after the last release: %+v", inv)
+		}
+	})
+}
+
 func TestRepeatedAndRefused(t *testing.T) {
 	both(t, func(r *rig) {
 		r.must(r.Create(r.ctx, vol, blockdev.Image{Size: 16 * mib}))

@@ -249,3 +249,44 @@ func TestLimit(t *testing.T) {
 		t.Errorf("30 reads without a limit took %s", took)
 	}
 }
+
+// TestReflink: where the filesystem under the images shares blocks, a snapshot and a
+// restore copy nothing.
+func TestReflink(t *testing.T) {
+	r := newRig(t, "loop")
+	r.must(r.Create(r.ctx, vol, blockdev.Image{Size: 1024 * mib}))
+	device, err := r.Attach(r.ctx, vol, n1)
+	r.must(err)
+	r.mkfs("btrfs", device)
+	mnt := filepath.Join(r.dir, "mnt")
+	r.must(os.Mkdir(mnt, 0o755))
+	r.must(unix.Mount(device, mnt, "btrfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(mnt, unix.MNT_DETACH) })
+	o := r.options()
+	inner, err := blockdev.NewLoop(mnt, o)
+	r.must(err)
+	defer inner.Close()
+	v := blockdev.Volume{ID: "inner", Name: "inner"}
+	r.must(inner.Create(r.ctx, v, blockdev.Image{Size: 256 * mib}))
+	for i := range int64(64) {
+		r.write(filepath.Join(mnt, "volumes/inner.img"), i*mib)
+	}
+	used := func() uint64 {
+		r.run("sync", "-f", mnt)
+		var st unix.Statfs_t
+		r.must(unix.Statfs(mnt, &st))
+		return (st.Blocks - st.Bfree) * uint64(st.Bsize)
+	}
+	before := used()
+	size, err := inner.Snapshot(r.ctx, v, snap, func(int64, int64) { t.Error("bytes were copied") })
+	r.must(err)
+	if size < 64*mib {
+		t.Errorf("the snapshot is billed for %d bytes", size)
+	}
+	r.must(inner.Create(r.ctx, blockdev.Volume{ID: "copy", Name: "copy"}, blockdev.Image{Size: 256 * mib, From: snap}))
+	if after := used(); after > before+16*mib {
+		t.Errorf("64 MiB copied twice take %d bytes", after-before)
+	}
+	r.must(inner.Close())
+	r.must(unix.Unmount(mnt, 0))
+}
