@@ -27,7 +27,7 @@ type DropletID int
 type cloud struct {
 	*godo.Client
 	region    string
-	transport *http.Transport
+	transport http.RoundTripper
 	ops       ops
 }
 
@@ -38,8 +38,12 @@ func newCloud(c ControllerConfig, o ops) (*cloud, error) {
 	if c.Region == "" {
 		return nil, errors.New("start driver: the controller side needs a region")
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = 32
+	t := c.Transport
+	if t == nil {
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		own.MaxIdleConnsPerHost = 32
+		t = own
+	}
 	options := []godo.ClientOpt{godo.SetUserAgent(userAgent)}
 	if c.CloudURL != "" {
 		base := strings.TrimSuffix(c.CloudURL, "/") + "/"
@@ -55,7 +59,11 @@ func newCloud(c ControllerConfig, o ops) (*cloud, error) {
 	return &cloud{Client: client, region: c.Region, transport: t, ops: o}, nil
 }
 
-func (c *cloud) close() { c.transport.CloseIdleConnections() }
+func (c *cloud) close() {
+	if t, ok := c.transport.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}
 
 // resourceID is the form of an id that can stand in a URL. The cloud has no others.
 var resourceID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)

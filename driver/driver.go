@@ -57,6 +57,8 @@ type ControllerConfig struct {
 	CloudURL string // base URL of the API; empty is the real cloud
 	Token    string
 	Region   string // volumes are made and listed in this region
+	// Transport carries the requests to the cloud; nil is one of HTTP's own.
+	Transport http.RoundTripper
 }
 
 // NodeConfig describes the machine that the node side runs on.

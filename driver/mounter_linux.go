@@ -74,22 +74,6 @@ func (m kernelMachine) inspect(d *device, link string) error {
 	return nil
 }
 
-const loopMajor = 7 // of loop devices, in Documentation/admin-guide/devices.txt
-
-// loopOwner is the volume whose file is behind a loop device: the fake cloud names
-// the file for it, which serves as the disk's serial number. It is unknown for other devices.
-func loopOwner(dev uint64) (VolumeID, bool) {
-	if unix.Major(dev) != loopMajor {
-		return "", false
-	}
-	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(dev), unix.Minor(dev)))
-	if err != nil {
-		return "", false
-	}
-	name, isImage := strings.CutSuffix(filepath.Base(strings.TrimSuffix(strings.TrimSpace(string(b)), " (deleted)")), ".img")
-	return VolumeID(name), isImage
-}
-
 func (m kernelMachine) shows(path, link string, v volume) (bool, error) {
 	var st, want unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -111,19 +95,24 @@ func (m kernelMachine) shows(path, link string, v volume) (bool, error) {
 	return dev == want.Rdev, nil
 }
 
-// probe asks blkid and looks for itself at the same time.
+// probe asks blkid and looks for itself at the same time, unless it is known already that there is nothing to find.
 func (m kernelMachine) probe(ctx context.Context, d *device) (content, error) {
+	empty := hollow(d)
 	var found content
 	asked := make(chan error, 1)
 	go func() {
 		asked <- m.ops.quiet(ctx, "blkid", string(d.id), func(ctx context.Context) (err error) {
-			found, err = blkid(ctx, d.path)
+			if !empty {
+				found, err = blkid(ctx, d.path)
+			}
 			return err
 		})
 	}()
-	var seen sight
+	seen := sight{data: -1}
 	readErr := m.ops.quiet(ctx, "read", string(d.id), func(context.Context) (err error) {
-		seen, err = examine(d)
+		if !empty {
+			seen, err = examine(d)
+		}
 		return err
 	})
 	err := nothingFound(<-asked)
@@ -320,16 +309,4 @@ func (kernelMachine) usage(path string) (usage, error) {
 		total: int64(st.Blocks) * unit, free: int64(st.Bavail) * unit, used: int64(st.Blocks-st.Bfree) * unit,
 		inodes: int64(st.Files), inodesFree: int64(st.Ffree), inodesUsed: int64(st.Files - st.Ffree),
 	}, nil
-}
-
-// firstExtent returns where a sparse file has its first data, -1 if it has none.
-func firstExtent(f *os.File) (off int64, told bool, err error) {
-	off, err = unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
-	if errors.Is(err, unix.ENXIO) {
-		return -1, true, nil
-	}
-	if err != nil {
-		return 0, false, nil // not every filesystem can tell
-	}
-	return off, true, nil
 }

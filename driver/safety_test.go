@@ -27,6 +27,9 @@ func (d *disk) scribble(off int64, b []byte) {
 	d.n.r.must(f.Close())
 }
 
+// writtenZeros makes the image one that is blank and has to be read to know it.
+func (d *disk) writtenZeros() { d.scribble(5<<20, make([]byte, 4096)) }
+
 // refused checks that a stage fails, that it says why, and that it leaves the image as it was.
 func (d *disk) refused(code codes.Code, says string) {
 	r := d.n.r
@@ -141,6 +144,7 @@ func TestProbeThatLies(t *testing.T) {
 func TestMissingTools(t *testing.T) {
 	r := newRig(t, false)
 	d := r.nodes["n1"].create("pvc-a", writer("ext4"))
+	d.writtenZeros()
 	r.must(d.attach())
 	dirs := toolDirs
 	t.Cleanup(func() { toolDirs = dirs })
@@ -155,6 +159,7 @@ func TestMissingTools(t *testing.T) {
 func TestOddProbes(t *testing.T) {
 	r := newRig(t, false)
 	d := r.nodes["n1"].create("pvc-a", writer("ext4"))
+	d.writtenZeros()
 	for name, script := range map[string]string{
 		"complains":  "echo 'error: read failed' >&2; exit 2",
 		"ambivalent": "exit 8",
