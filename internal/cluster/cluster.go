@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -48,13 +47,12 @@ type Cluster struct {
 	id      *identity
 	auth    *authenticator
 	started time.Time
-	// transport carries the requests of this process's components to the server.
-	transport *http.Transport
 
 	lock    *lock
 	store   *storage.Store
 	api     *server.Server
-	cloud   *cloudPart // nil until its devices are ready
+	audit   *os.File   // nil without an audit log
+	cloud   *cloudPart // nil until its devices are ready, and if only the API is served
 	web     *web.Server
 	http    *httpServers
 	parts   *parts
@@ -98,7 +96,6 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	c.http = newHTTPServers(ln, c.id, c.log)
 	c.Lab = lab.New(lab.Options{})
 	c.auth = newAuthenticator(c.id.token)
-	c.transport = c.http.transport()
 
 	run, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
@@ -113,8 +110,10 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	if c.client, err = kubernetes.NewForConfig(c.RESTConfig("cluster")); err != nil {
 		return c, err
 	}
-	if err = c.installDriver(ctx); err != nil {
-		return c, err
+	if !o.API.Only {
+		if err = c.installDriver(ctx); err != nil {
+			return c, err
+		}
 	}
 	c.addParts()
 	for _, name := range c.parts.names() {
@@ -130,8 +129,8 @@ func (c *Cluster) openBoxes() error {
 	if c.Mode == host.Sim {
 		c.tables = map[string]*mounts.Table{}
 	}
-	for i := range c.opts.Nodes {
-		if err := c.prepareNode(nodeName(i)); err != nil {
+	for _, n := range c.NodeNames() {
+		if err := c.prepareNode(n); err != nil {
 			return err
 		}
 	}
@@ -139,18 +138,27 @@ func (c *Cluster) openBoxes() error {
 	if err != nil {
 		return err
 	}
-	c.store, err = storage.Open(storage.Config{Path: c.Layout.ClusterDB(), Clock: c.Lab.Clock, Log: c.boxLog("api")})
+	c.store, err = storage.Open(storage.Config{Path: c.Layout.ClusterDB(), Durability: c.opts.API.Durability, Clock: c.Lab.Clock, Log: c.boxLog("api")})
 	if err != nil {
 		return err
 	}
-	c.api, err = server.New(server.Config{
-		Store: c.store, Registry: reg, Authenticate: c.authenticate, Address: c.Addr, Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version,
-	})
-	if err != nil {
+	cfg := server.Config{
+		Store: c.store, Registry: reg, Authenticate: c.authenticate, Authorization: c.opts.API.Authorization, Address: c.Addr,
+		Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version,
+	}
+	if f := c.opts.API.AuditLog; f != "" {
+		if c.audit, err = os.OpenFile(f, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+			return OptionError{fmt.Errorf("open the audit log: %w", err)}
+		}
+		cfg.Audit = c.audit
+	}
+	if c.api, err = server.New(cfg); err != nil {
 		return err
 	}
-	if c.cloud, err = c.newCloud(); err != nil {
-		return err
+	if !c.opts.API.Only {
+		if c.cloud, err = c.newCloud(); err != nil {
+			return err
+		}
 	}
 	c.web, err = web.New(web.Config{
 		RESTConfig: c.RESTConfig("web"), Lab: c.Lab, Log: c.boxLog("web"), Version: c.opts.Version,
@@ -218,6 +226,9 @@ func (c *Cluster) Name() string { return c.opts.Name }
 // NodeNames lists the simulated nodes.
 func (c *Cluster) NodeNames() []string {
 	var out []string
+	if c.opts.API.Only {
+		return nil
+	}
 	for i := range c.opts.Nodes {
 		out = append(out, nodeName(i))
 	}
@@ -231,7 +242,7 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 // with a credential of its own and no limit on the client's side. It works in this process only.
 func (c *Cluster) RESTConfig(component string) *rest.Config {
 	return &rest.Config{
-		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1, Transport: c.transport,
+		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1, Transport: c.http.inside,
 	}
 }
 
@@ -246,7 +257,6 @@ func (c *Cluster) Close() error {
 		}
 		var errs []error
 		if c.http != nil {
-			c.transport.CloseIdleConnections()
 			errs = append(errs, c.http.close())
 		}
 		if c.api != nil {
@@ -254,6 +264,9 @@ func (c *Cluster) Close() error {
 		}
 		if c.store != nil {
 			errs = append(errs, c.store.Close())
+		}
+		if c.audit != nil {
+			errs = append(errs, c.audit.Close())
 		}
 		errs = append(errs, c.powerOff())
 		if c.cloud != nil {

@@ -19,9 +19,8 @@ import (
 const shutdownWait = 500 * time.Millisecond
 
 func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServers {
-	h := &httpServers{split: newSplit(l), inside: newInside(), log: log}
 	base, cancel := context.WithCancel(context.Background())
-	h.cancel = cancel
+	h := &httpServers{split: newSplit(l), inside: newInside(base, log), cancel: cancel, log: log}
 	make := func() *http.Server {
 		return &http.Server{
 			ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute, ErrorLog: stdlog.New(httpLog{log}, "", 0),
@@ -44,12 +43,11 @@ type httpServers struct {
 }
 
 func (h *httpServers) serve(handler http.Handler) {
-	h.tls.Handler, h.plain.Handler = handler, handler
+	h.tls.Handler, h.plain.Handler, h.inside.handler = handler, handler, handler
 	for _, f := range []func() error{
 		h.split.run,
 		func() error { return h.tls.ServeTLS(h.split.tls, "", "") },
 		func() error { return h.plain.Serve(h.split.plain) },
-		func() error { return h.plain.Serve(h.inside) },
 	} {
 		h.wg.Go(func() {
 			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -68,18 +66,10 @@ func (h *httpServers) close() error {
 			s.Close()
 		}
 	}
-	err := errors.Join(h.split.Close(), h.inside.Close())
+	h.inside.close(ctx)
+	err := h.split.Close()
 	h.wg.Wait()
 	return err
-}
-
-// transport is for the many components of this process, which all speak to one server: it keeps
-// their connections, where the default transport keeps two, and packs nothing.
-func (h *httpServers) transport() *http.Transport {
-	return &http.Transport{
-		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return h.inside.dial(ctx) },
-		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
-	}
 }
 
 // httpLog keeps net/http's complaints at debug level: clients that hang up are no news.

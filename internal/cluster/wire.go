@@ -58,29 +58,23 @@ func (c *Cluster) installDriver(ctx context.Context) error {
 
 // addParts lists what runs, in start order.
 func (c *Cluster) addParts() {
-	driverName := c.opts.Driver
-	c.parts.add("cloud", "", c.cloud.run)
+	if !c.opts.API.Only {
+		c.parts.add("cloud", "", c.cloud.run)
+	}
 	c.parts.add("web", "", func(ctx context.Context, _ *lab.Component) error { return c.web.Run(ctx) })
-	c.parts.add("controllers", "", func(ctx context.Context, life *lab.Component) error {
-		client, err := kubernetes.NewForConfig(c.RESTConfig("controllers"))
-		if err != nil {
-			return err
-		}
-		objects, err := metadata.NewForConfig(c.RESTConfig("controllers"))
-		if err != nil {
-			return err
-		}
-		return controllers.Run(ctx, controllers.Config{
-			Client: client, Metadata: objects, Lab: c.Lab, Component: life, Log: c.boxLog("controllers"),
-			Namespace: namespace.Options{RootCA: string(c.id.ca)},
-		})
-	})
+	if !c.opts.API.Only || c.opts.API.Controllers {
+		c.parts.add("controllers", "", c.runControllers)
+	}
+	if c.opts.API.Only {
+		return
+	}
+	driverName := c.opts.Driver
 	real, proxy := c.Layout.ControllerDriverSocket(driverName), c.Layout.ControllerSocket(driverName)
 	c.parts.add("proxy", "", c.proxy(real, proxy, "", "controller"))
 	c.parts.add("driver", "", func(ctx context.Context, life *lab.Component) error {
 		return c.runDriver(ctx, driver.Config{
 			Endpoint: real, Component: life,
-			Controller: &driver.ControllerConfig{CloudURL: c.URL(), Token: c.Token(), Region: Region},
+			Controller: &driver.ControllerConfig{CloudURL: c.URL(), Token: c.Token(), Region: Region, Transport: c.http.inside},
 		})
 	})
 	c.parts.add("provisioner", "", func(ctx context.Context, life *lab.Component) error {
@@ -99,6 +93,22 @@ func (c *Cluster) addParts() {
 	for _, n := range c.NodeNames() {
 		c.addNode(n)
 	}
+}
+
+// runControllers is one life of the controllers.
+func (c *Cluster) runControllers(ctx context.Context, life *lab.Component) error {
+	client, err := kubernetes.NewForConfig(c.RESTConfig("controllers"))
+	if err != nil {
+		return err
+	}
+	objects, err := metadata.NewForConfig(c.RESTConfig("controllers"))
+	if err != nil {
+		return err
+	}
+	return controllers.Run(ctx, controllers.Config{
+		Client: client, Metadata: objects, Lab: c.Lab, Component: life, Log: c.boxLog("controllers"),
+		Namespace: namespace.Options{RootCA: string(c.id.ca)},
+	})
 }
 
 // addNode lists what runs on a node: its kubelet and the driver's DaemonSet pod.
