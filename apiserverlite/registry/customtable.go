@@ -15,7 +15,10 @@ import (
 
 // column is a printer column of a definition.
 type column struct {
-	name, kind, path string // kind is string, boolean, integer or date
+	name, kind, path string // kind is string, boolean, integer, number or date
+	description      string // the path if empty
+	format           string
+	priority         int32
 }
 
 // customTable renders objects with a definition's columns.
@@ -25,7 +28,10 @@ func customTable(columns ...column) func(context.Context, runtime.Object, *metav
 		if opts == nil || !opts.NoHeaders {
 			t.ColumnDefinitions = []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]}}
 			for _, c := range columns {
-				t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: c.name, Type: c.kind, Description: "Custom resource definition column (in JSONPath format): " + c.path})
+				if c.description == "" {
+					c.description = "Custom resource definition column (in JSONPath format): " + c.path
+				}
+				t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: c.name, Type: c.kind, Format: c.format, Priority: c.priority, Description: c.description})
 			}
 		}
 		objs := []runtime.Object{obj}
@@ -97,6 +103,11 @@ func cell(c column, p *jsonpath.JSONPath, content map[string]any) any {
 		}
 	case "integer":
 		if n, ok := value.(int64); ok {
+			return n
+		}
+	case "number":
+		switch n := value.(type) {
+		case int64, float64:
 			return n
 		}
 	}

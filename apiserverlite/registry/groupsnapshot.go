@@ -31,10 +31,10 @@ func groupSnapshots() *Resource {
 		takeStatus: func(obj, from *groupv1.VolumeGroupSnapshot) { obj.Status = from.Status },
 		check:      checkGroup,
 		columns: []column{
-			{"ReadyToUse", "boolean", ".status.readyToUse"},
-			{"VolumeGroupSnapshotClass", "string", ".spec.volumeGroupSnapshotClassName"},
-			{"VolumeGroupSnapshotContent", "string", ".status.boundVolumeGroupSnapshotContentName"},
-			{"CreationTime", "date", ".status.creationTime"},
+			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			{name: "VolumeGroupSnapshotClass", kind: "string", path: ".spec.volumeGroupSnapshotClassName"},
+			{name: "VolumeGroupSnapshotContent", kind: "string", path: ".status.boundVolumeGroupSnapshotContentName"},
+			{name: "CreationTime", kind: "date", path: ".status.creationTime"},
 			age,
 		},
 	})
@@ -71,12 +71,12 @@ func groupContents() *Resource {
 		takeStatus: func(obj, from *groupv1.VolumeGroupSnapshotContent) { obj.Status = from.Status },
 		check:      checkGroupContent,
 		columns: []column{
-			{"ReadyToUse", "boolean", ".status.readyToUse"},
-			{"DeletionPolicy", "string", ".spec.deletionPolicy"},
-			{"Driver", "string", ".spec.driver"},
-			{"VolumeGroupSnapshotClass", "string", ".spec.volumeGroupSnapshotClassName"},
-			{"VolumeGroupSnapshotNamespace", "string", ".spec.volumeGroupSnapshotRef.namespace"},
-			{"VolumeGroupSnapshot", "string", ".spec.volumeGroupSnapshotRef.name"},
+			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			{name: "DeletionPolicy", kind: "string", path: ".spec.deletionPolicy"},
+			{name: "Driver", kind: "string", path: ".spec.driver"},
+			{name: "VolumeGroupSnapshotClass", kind: "string", path: ".spec.volumeGroupSnapshotClassName"},
+			{name: "VolumeGroupSnapshotNamespace", kind: "string", path: ".spec.volumeGroupSnapshotRef.namespace"},
+			{name: "VolumeGroupSnapshot", kind: "string", path: ".spec.volumeGroupSnapshotRef.name"},
 			age,
 		},
 	})
@@ -150,6 +150,6 @@ func groupClasses() *Resource {
 				fixed(c, field.NewPath("parameters"), &s.Parameters, &old.Parameters, "parameters are immutable once set")
 			}
 		},
-		columns: []column{{"Driver", "string", ".driver"}, {"DeletionPolicy", "string", ".deletionPolicy"}, age},
+		columns: []column{{name: "Driver", kind: "string", path: ".driver"}, {name: "DeletionPolicy", kind: "string", path: ".deletionPolicy"}, age},
 	})
 }

@@ -2,12 +2,13 @@ package registry
 
 import (
 	"fmt"
-	"net/http"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
+
+	"drydock.dev/drydock/apiserverlite/registry/openapi"
 )
 
 // Options of NewWith. The zero value is what New uses.
@@ -29,7 +30,7 @@ type Registry struct {
 	byGVR     map[schema.GroupVersionResource]*Resource
 	admission Admission
 	types     func() (managedfields.TypeConverter, error)
-	docs      http.Handler
+	docs      *openapi.Service
 }
 
 // New returns the registry with default options.
@@ -40,11 +41,13 @@ func NewWith(o Options) (*Registry, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if err := addSnapshotKinds(); err != nil {
-		return nil, fmt.Errorf("new registry: %w", err)
+	for _, add := range []func() error{addSnapshotKinds, addDefinitionKinds} {
+		if err := add(); err != nil {
+			return nil, fmt.Errorf("new registry: %w", err)
+		}
 	}
 	r := &Registry{opts: o, byGVR: map[schema.GroupVersionResource]*Resource{}}
-	for _, part := range []func(Options) []*Resource{coreKinds, eventKinds, policyKinds, rbacKinds, storageKinds, schedulingKinds, coordinationKinds, snapshotKinds} {
+	for _, part := range []func(Options) []*Resource{coreKinds, eventKinds, policyKinds, rbacKinds, storageKinds, schedulingKinds, coordinationKinds, definitionKinds, snapshotKinds} {
 		r.resources = append(r.resources, part(o)...)
 	}
 	for _, res := range r.resources {

@@ -64,6 +64,8 @@ type Resource struct {
 	Orphans bool
 	// NoGC is true for kinds that get no garbage collection finalizers (events).
 	NoGC bool
+	// Custom is set for the resources that Define builds.
+	Custom *Custom
 }
 
 // GR is the group and resource.

@@ -32,24 +32,30 @@ func loadTypes() (managedfields.TypeConverter, error) {
 // OpenAPI serves /openapi/v2, /openapi/v3 and what is below. Documents are built when first asked for.
 func (r *Registry) OpenAPI() http.Handler { return r.docs }
 
-func newDocs(resources []*Resource) http.Handler {
+func newDocs(resources []*Resource) *openapi.Service {
 	kinds := reviews()
 	for _, res := range resources {
-		k := openapi.Kind{GVR: res.GVR, GVK: res.GVK, Namespaced: res.Namespaced, Verbs: res.Verbs, BuiltIn: res.Protobuf, Example: res.New()}
-		for name, sub := range res.Subresources {
-			gvk := sub.GVK
-			if gvk.Empty() {
-				gvk = res.GVK
-			}
-			switch name {
-			case "log", "exec", "attach", "portforward":
-				continue // streams, not objects
-			}
-			k.Subresources = append(k.Subresources, openapi.Subresource{Name: name, Verbs: sub.Verbs, GVK: gvk})
-		}
+		k := openAPIKind(res)
+		k.Example = res.New()
 		kinds = append(kinds, k)
 	}
-	return openapi.NewHandler(openapi.Config{Kinds: kinds, Title: "Kubernetes", Version: "v1.37.2"})
+	return openapi.New(openapi.Config{Kinds: kinds, Title: "Kubernetes", Version: "v1.37.2"})
+}
+
+func openAPIKind(res *Resource) openapi.Kind {
+	k := openapi.Kind{GVR: res.GVR, GVK: res.GVK, Namespaced: res.Namespaced, Verbs: res.Verbs, BuiltIn: res.Protobuf}
+	for name, sub := range res.Subresources {
+		gvk := sub.GVK
+		if gvk.Empty() {
+			gvk = res.GVK
+		}
+		switch name {
+		case "log", "exec", "attach", "portforward":
+			continue // streams, not objects
+		}
+		k.Subresources = append(k.Subresources, openapi.Subresource{Name: name, Verbs: sub.Verbs, GVK: gvk})
+	}
+	return k
 }
 
 // reviews are the kinds that the server answers by itself and keeps nowhere.

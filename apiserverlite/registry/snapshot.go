@@ -29,7 +29,7 @@ func snapshotKinds(Options) []*Resource {
 	return append(groupSnapshotKinds(), snapshotClasses(), snapshotContents(), snapshots())
 }
 
-var age = column{"Age", "date", ".metadata.creationTimestamp"}
+var age = column{name: "Age", kind: "date", path: ".metadata.creationTimestamp"}
 
 const (
 	deleteIt = string(snapshotv1.VolumeSnapshotContentDelete)
@@ -43,13 +43,13 @@ func snapshots() *Resource {
 		takeStatus: func(obj, from *snapshotv1.VolumeSnapshot) { obj.Status = from.Status },
 		check:      checkSnapshot,
 		columns: []column{
-			{"ReadyToUse", "boolean", ".status.readyToUse"},
-			{"SourcePVC", "string", ".spec.source.persistentVolumeClaimName"},
-			{"SourceSnapshotContent", "string", ".spec.source.volumeSnapshotContentName"},
-			{"RestoreSize", "string", ".status.restoreSize"},
-			{"SnapshotClass", "string", ".spec.volumeSnapshotClassName"},
-			{"SnapshotContent", "string", ".status.boundVolumeSnapshotContentName"},
-			{"CreationTime", "date", ".status.creationTime"},
+			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			{name: "SourcePVC", kind: "string", path: ".spec.source.persistentVolumeClaimName"},
+			{name: "SourceSnapshotContent", kind: "string", path: ".spec.source.volumeSnapshotContentName"},
+			{name: "RestoreSize", kind: "string", path: ".status.restoreSize"},
+			{name: "SnapshotClass", kind: "string", path: ".spec.volumeSnapshotClassName"},
+			{name: "SnapshotContent", kind: "string", path: ".status.boundVolumeSnapshotContentName"},
+			{name: "CreationTime", kind: "date", path: ".status.creationTime"},
 			age,
 		},
 	})
@@ -82,13 +82,13 @@ func snapshotContents() *Resource {
 		takeStatus: func(obj, from *snapshotv1.VolumeSnapshotContent) { obj.Status = from.Status },
 		check:      checkSnapshotContent,
 		columns: []column{
-			{"ReadyToUse", "boolean", ".status.readyToUse"},
-			{"RestoreSize", "integer", ".status.restoreSize"},
-			{"DeletionPolicy", "string", ".spec.deletionPolicy"},
-			{"Driver", "string", ".spec.driver"},
-			{"VolumeSnapshotClass", "string", ".spec.volumeSnapshotClassName"},
-			{"VolumeSnapshot", "string", ".spec.volumeSnapshotRef.name"},
-			{"VolumeSnapshotNamespace", "string", ".spec.volumeSnapshotRef.namespace"},
+			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			{name: "RestoreSize", kind: "integer", path: ".status.restoreSize"},
+			{name: "DeletionPolicy", kind: "string", path: ".spec.deletionPolicy"},
+			{name: "Driver", kind: "string", path: ".spec.driver"},
+			{name: "VolumeSnapshotClass", kind: "string", path: ".spec.volumeSnapshotClassName"},
+			{name: "VolumeSnapshot", kind: "string", path: ".spec.volumeSnapshotRef.name"},
+			{name: "VolumeSnapshotNamespace", kind: "string", path: ".spec.volumeSnapshotRef.namespace"},
 			age,
 		},
 	})
@@ -132,6 +132,6 @@ func snapshotClasses() *Resource {
 			c.oneOf(field.NewPath("deletionPolicy"), string(s.DeletionPolicy), deleteIt, retainIt)
 			c.present(field.NewPath("driver"), s.Driver)
 		},
-		columns: []column{{"Driver", "string", ".driver"}, {"DeletionPolicy", "string", ".deletionPolicy"}, age},
+		columns: []column{{name: "Driver", kind: "string", path: ".driver"}, {name: "DeletionPolicy", kind: "string", path: ".deletionPolicy"}, age},
 	})
 }

@@ -23,21 +23,25 @@ func (s *Server) afterWrite(ctx context.Context) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	for name, d := range s.defined().byName {
-		var err error
-		switch {
-		case d.object.DeletionTimestamp != nil && slices.Contains(d.object.Finalizers, registry.DefinitionFinalizer):
-			err = s.empty(ctx, d)
-		case d.object.DeletionTimestamp == nil && !registry.ConditionTrue(d.object, apiextensionsv1.NamesAccepted):
-			names, now := s.acceptNames(d.object)
-			if now.Status == apiextensionsv1.ConditionTrue && names.Plural != "" {
-				err = s.changeDefinition(ctx, name, func(*apiextensionsv1.CustomResourceDefinition) {}) // the write settles it
+	tend := func(when func(*definition) bool, do func(*definition) error) {
+		for name, d := range s.defined().byName {
+			if !when(d) {
+				continue
+			}
+			if err := do(d); err != nil && !apierrors.IsNotFound(err) {
+				s.log.Warn().Err(err).Str("definition", name).Msg("tend definition")
 			}
 		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			s.log.Warn().Err(err).Str("definition", name).Msg("tend definition")
-		}
 	}
+	tend(func(d *definition) bool {
+		return d.object.DeletionTimestamp != nil && slices.Contains(d.object.Finalizers, registry.DefinitionFinalizer)
+	}, func(d *definition) error { return s.empty(ctx, d) })
+	tend(func(d *definition) bool {
+		_, now := s.acceptNames(d.object)
+		return d.object.DeletionTimestamp == nil && !registry.ConditionTrue(d.object, apiextensionsv1.NamesAccepted) && now.Status == apiextensionsv1.ConditionTrue
+	}, func(d *definition) error {
+		return s.changeDefinition(ctx, d.object.Name, func(*apiextensionsv1.CustomResourceDefinition) {}) // the write settles it
+	})
 	s.defined() // watches of what is gone end now
 }
 

@@ -11,6 +11,15 @@ type closure struct {
 	models, in map[string]*spec.Schema
 }
 
+// Closure returns the named models and all that they refer to.
+func Closure(models map[string]*spec.Schema, names ...string) map[string]*spec.Schema {
+	c := closure{models: models, in: map[string]*spec.Schema{}}
+	for _, n := range names {
+		c.add(n)
+	}
+	return c.in
+}
+
 func (c *closure) add(name string) {
 	m, ok := c.models[name]
 	if _, done := c.in[name]; done || !ok {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // Kind is what a document must know of a resource.
@@ -17,6 +18,8 @@ type Kind struct {
 	Subresources []Subresource
 	// Example is an object of the kind, for its documentation.
 	Example any
+	// Models, for a kind of a definition, returns the models of the kind and its list.
+	Models func() map[string]*spec.Schema
 }
 
 // Subresource of a Kind.

@@ -3,6 +3,7 @@ package openapi
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,16 +12,24 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Config of NewHandler.
+// Config of New.
 type Config struct {
 	Kinds          []Kind
 	Title, Version string
 }
 
-// NewHandler serves /openapi/v3, /openapi/v3/{group version} and /openapi/v2. Documents are built when first
+// Service serves /openapi/v3, /openapi/v3/{group version} and /openapi/v2. Documents are built when first
 // asked for, and then kept.
-func NewHandler(c Config) http.Handler {
-	models := sync.OnceValues(func() (map[string]*spec.Schema, error) {
+type Service struct {
+	http.Handler
+	config Config
+	models func() (map[string]*spec.Schema, error)
+	v3     *versions
+}
+
+// New describes the built-in kinds.
+func New(c Config) *Service {
+	return newService(c, sync.OnceValues(func() (map[string]*spec.Schema, error) {
 		m, err := Models()
 		if err != nil {
 			return nil, err
@@ -35,9 +44,29 @@ func NewHandler(c Config) http.Handler {
 		common["metadata"] = "Standard metadata of every object."
 		describeSnapshots(m, common)
 		return m, nil
-	})
+	}), nil)
+}
+
+// With describes the kinds of definitions as well. The documents of other groups are shared with s.
+func (s *Service) With(kinds []Kind) *Service {
+	c := s.config
+	c.Kinds = slices.Concat(c.Kinds, kinds)
+	return newService(c, func() (map[string]*spec.Schema, error) {
+		m, err := s.models()
+		if err != nil {
+			return nil, err
+		}
+		m = maps.Clone(m)
+		for _, k := range kinds {
+			maps.Copy(m, k.Models())
+		}
+		return m, nil
+	}, s.v3)
+}
+
+func newService(c Config, models func() (map[string]*spec.Schema, error), base *versions) *Service {
 	mux := http.NewServeMux()
-	v3 := newVersions(c, models)
+	v3 := newVersions(c, models, base)
 	mux.HandleFunc("/openapi/v3", v3.index)
 	mux.HandleFunc("/openapi/v3/", v3.serve)
 	v2 := handler.NewOpenAPIServiceLazy(cached.Once(cached.Func(func() (*spec.Swagger, string, error) {
@@ -49,7 +78,7 @@ func NewHandler(c Config) http.Handler {
 		return s, "v2", err
 	})))
 	v2.RegisterOpenAPIVersionedService("/openapi/v2", paths{mux})
-	return mux
+	return &Service{Handler: mux, config: c, models: models, v3: v3}
 }
 
 // paths adapts a ServeMux to what the v2 service registers itself with.

@@ -38,7 +38,8 @@ type versionDoc struct {
 	protobuf func() ([]byte, error)
 }
 
-func newVersions(c Config, models func() (map[string]*spec.Schema, error)) *versions {
+// newVersions takes over the documents of base, which may be nil, where no kind of a definition is concerned.
+func newVersions(c Config, models func() (map[string]*spec.Schema, error), base *versions) *versions {
 	v := &versions{started: time.Now(), byName: map[string]*versionDoc{}}
 	type place struct {
 		ServerRelativeURL string `json:"serverRelativeURL"`
@@ -48,6 +49,12 @@ func newVersions(c Config, models func() (map[string]*spec.Schema, error)) *vers
 	}{map[string]place{}}
 	for gv, kinds := range byVersion(c.Kinds) {
 		name := GroupVersion(gv)
+		if base != nil && !slices.ContainsFunc(kinds, func(k Kind) bool { return k.Models != nil }) {
+			d := base.byName[name]
+			v.byName[name] = d
+			index.Paths[name] = place{location(name, d.hash)}
+			continue
+		}
 		d := &versionDoc{hash: hash(c, kinds)}
 		d.json = sync.OnceValues(func() ([]byte, error) {
 			m, err := models()
@@ -79,6 +86,10 @@ func hash(c Config, kinds []Kind) string {
 		fmt.Fprintln(h, k.GVR, k.GVK, k.Namespaced, k.Verbs, k.BuiltIn)
 		slices.SortFunc(k.Subresources, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })
 		fmt.Fprintln(h, k.Subresources)
+		if k.Models != nil {
+			b, _ := json.Marshal(k.Models()) // schemas that came as JSON
+			h.Write(b)
+		}
 	}
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
