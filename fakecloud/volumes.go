@@ -87,6 +87,9 @@ func (c *Cloud) reserveVolume(n NewVolume) (v Volume, release func(), err error)
 
 // checkNewVolume applies the rules and fills in what a snapshot decides. The caller holds mu.
 func (c *Cloud) checkNewVolume(n *NewVolume) error {
+	if s := c.state.snapshots[n.Snapshot]; s != nil && n.Region == "" {
+		n.Region = s.Region // it can be nowhere else, and old clients do not say so
+	}
 	switch {
 	case n.Name == "":
 		return fail(Invalid, "failed to create volume: name is required")

@@ -26,6 +26,7 @@ func TestErrorBodies(t *testing.T) {
 			{"GET", "/v2/nonsense", "", 404, "not_found"},
 			{"PUT", "/v2/volumes/" + v.ID, "{}", 404, "not_found"},
 			{"GET", "/v2/snapshots/12345", "", 404, "not_found"},
+			{"GET", "/v2/snapshots/1", "", 400, "bad_request"}, // the droplet's image
 			{"POST", "/v2/volumes", `{"name":"v","region":"nyc3","size_gigabytes":1}`, 409, "conflict"},
 			{"DELETE", "/v2/volumes/" + v.ID, "", 409, "conflict"},
 			{"POST", "/v2/volumes", `{"name":"V","region":"nyc3","size_gigabytes":1}`, 422, "unprocessable_entity"},

@@ -125,60 +125,63 @@ func TestKernelFaults(t *testing.T) {
 
 // TestLostAnswers: the work is done, the caller does not hear of it.
 func TestLostAnswers(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "lost", Action: lab.Lost, Times: 1})
-	w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "late", Action: lab.LateOK, Times: 1})
-	err := w.create(godo.VolumeCreateRequest{Name: "lost", Region: "nyc3", SizeGigaBytes: 1})
-	if e := (*godo.ErrorResponse)(nil); err == nil || errors.As(err, &e) {
-		t.Errorf("a lost answer: %v", err)
-	}
-	err = w.create(godo.VolumeCreateRequest{Name: "late", Region: "nyc3", SizeGigaBytes: 1})
-	w.refused(err, 504, "The request took too long; it may have been carried out all the same.")
-	for _, name := range []string{"lost", "late"} {
-		if _, err := w.cloud.VolumeByName(name, "nyc3"); err != nil {
-			t.Errorf("volume %s: %v", name, err)
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "lost", Action: lab.Lost, Times: 1})
+		w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "late", Action: lab.LateOK, Times: 1})
+		err := w.create(godo.VolumeCreateRequest{Name: "lost", Region: "nyc3", SizeGigaBytes: 1})
+		if e := (*godo.ErrorResponse)(nil); err == nil || errors.As(err, &e) {
+			t.Errorf("a lost answer: %v", err)
 		}
-	}
+		err = w.create(godo.VolumeCreateRequest{Name: "late", Region: "nyc3", SizeGigaBytes: 1})
+		w.refused(err, 504, "The request took too long; it may have been carried out all the same.")
+		for _, name := range []string{"lost", "late"} {
+			if _, err := w.cloud.VolumeByName(name, "nyc3"); err != nil {
+				t.Errorf("volume %s: %v", name, err)
+			}
+		}
+	})
 }
 
 func TestHangAndPause(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	h := w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "hung", Action: lab.Hang, Times: 1})
-	ctx, cancel := context.WithCancel(w.Context())
-	go func() {
-		_ = h.WaitFired(ctx, 1)
-		cancel()
-	}()
-	_, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: "hung", Region: "nyc3", SizeGigaBytes: 1})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("a hanging call: %v", err)
-	}
-	if _, err := w.cloud.VolumeByName("hung", "nyc3"); err == nil {
-		t.Error("a hanging call made the volume")
-	}
-	p := w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "paused", Action: lab.Pause, Times: 1})
-	go func() {
-		_ = p.WaitFired(w.Context(), 1)
-		p.Release()
-	}()
-	w.volume("paused", 1)
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		h := w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "hung", Action: lab.Hang, Times: 1})
+		ctx, cancel := context.WithCancel(w.Context())
+		go func() {
+			_ = h.WaitFired(ctx, 1)
+			cancel()
+		}()
+		_, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: "hung", Region: "nyc3", SizeGigaBytes: 1})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a hanging call: %v", err)
+		}
+		if _, err := w.cloud.VolumeByName("hung", "nyc3"); err == nil {
+			t.Error("a hanging call made the volume")
+		}
+		p := w.fault(lab.Rule{Op: "POST /v2/volumes", Volume: "paused", Action: lab.Pause, Times: 1})
+		go func() {
+			_ = p.WaitFired(w.Context(), 1)
+			p.Release()
+		}()
+		w.volume("paused", 1)
+	})
 }
 
 // TestKilledCloud: a cloud killed in the middle of a call drops the connection.
 func TestKilledCloud(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	_, err := w.lab.Faults.Add(lab.Rule{Kind: lab.KindPoint, Op: "cloud: after the volume's image is made, before its record", Action: lab.Kill})
-	w.must(err)
-	err = w.create(godo.VolumeCreateRequest{Name: "v", Region: "nyc3", SizeGigaBytes: 1})
-	if e := (*godo.ErrorResponse)(nil); err == nil || errors.As(err, &e) {
-		t.Errorf("a call that killed the cloud: %v", err)
-	}
-	w.must(w.cloud.Close())
-	w.lab.Faults.Clear()
-	w.reopen(fakecloud.Config{})
-	if _, total := w.cloud.Volumes(fakecloud.VolumeFilter{}, fakecloud.Page{}); total != 0 {
-		t.Errorf("%d volumes", total)
-	}
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		_, err := w.lab.Faults.Add(lab.Rule{Kind: lab.KindPoint, Op: "cloud: after the volume's image is made, before its record", Action: lab.Kill})
+		w.must(err)
+		err = w.create(godo.VolumeCreateRequest{Name: "v", Region: "nyc3", SizeGigaBytes: 1})
+		if e := (*godo.ErrorResponse)(nil); err == nil || errors.As(err, &e) {
+			t.Errorf("a call that killed the cloud: %v", err)
+		}
+		w.must(w.cloud.Close())
+		w.lab.Faults.Clear()
+		w.reopen(fakecloud.Config{})
+		if _, total := w.cloud.Volumes(fakecloud.VolumeFilter{}, fakecloud.Page{}); total != 0 {
+			t.Errorf("%d volumes", total)
+		}
+	})
 }
 
 func TestRequestLogAndSpans(t *testing.T) {

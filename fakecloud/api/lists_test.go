@@ -35,78 +35,80 @@ func (w *world) walk(perPage int, region string) (names []string, requests int) 
 }
 
 func TestPages(t *testing.T) {
-	w := sim(t, fakecloud.Config{})
-	var want []string
-	for i := range 45 {
-		name := fmt.Sprintf("v%02d", i)
-		w.volume(name, 1)
-		want = append(want, name)
-	}
-	for _, c := range []struct {
-		perPage, requests int
-		region            string
-	}{{0, 3, ""}, {20, 3, "nyc3"}, {45, 1, ""}, {10, 5, "nyc3"}, {1000, 1, ""}, {1, 45, ""}} {
-		if got, n := w.walk(c.perPage, c.region); !slices.Equal(got, want) || n != c.requests {
-			t.Errorf("%d a page: %d requests gave %v", c.perPage, n, got)
+	both(t, fakecloud.Config{}, func(t *testing.T, w *world) {
+		var want []string
+		for i := range 45 {
+			name := fmt.Sprintf("v%02d", i)
+			w.volume(name, 1)
+			want = append(want, name)
 		}
-	}
-	if got, _ := w.walk(20, "ams3"); len(got) != 0 {
-		t.Errorf("another region has %v", got)
-	}
-
-	type links struct{ First, Prev, Next, Last string }
-	for query, want := range map[string]links{
-		"":                         {Next: "page=2&per_page=20", Last: "page=3&per_page=20"},
-		"page=2&region=nyc3":       {First: "page=1&per_page=20&region=nyc3", Prev: "page=1&per_page=20&region=nyc3", Next: "page=3&per_page=20&region=nyc3", Last: "page=3&per_page=20&region=nyc3"},
-		"page=3":                   {First: "page=1&per_page=20", Prev: "page=2&per_page=20"},
-		"page=9":                   {First: "page=1&per_page=20", Prev: "page=8&per_page=20"},
-		"per_page=200":             {},
-		"per_page=999&page=1":      {},
-		"page=0&per_page=40":       {Next: "page=2&per_page=40", Last: "page=2&per_page=40"},
-		"page=x&per_page=-3":       {Next: "page=2&per_page=20", Last: "page=3&per_page=20"},
-		"page=9223372036854775807": {First: "page=1&per_page=20", Prev: "page=9223372036854775806&per_page=20"},
-	} {
-		status, body := w.raw("GET", "/v2/volumes?"+query, "")
-		var got links
-		if p, ok := body["links"].(map[string]any)["pages"].(map[string]any); ok {
-			text := func(k string) string {
-				s, _ := p[k].(string)
-				if s == "" {
-					return ""
-				}
-				u, err := url.Parse(s)
-				w.must(err)
-				if "http://"+u.Host != w.server.URL || u.Path != "/v2/volumes" {
-					t.Errorf("?%s: the link %s leads elsewhere", query, s)
-				}
-				return u.RawQuery
+		for _, c := range []struct {
+			perPage, requests int
+			region            string
+		}{{0, 3, ""}, {20, 3, "nyc3"}, {45, 1, ""}, {10, 5, "nyc3"}, {1000, 1, ""}, {1, 45, ""}} {
+			if got, n := w.walk(c.perPage, c.region); !slices.Equal(got, want) || n != c.requests {
+				t.Errorf("%d a page: %d requests gave %v", c.perPage, n, got)
 			}
-			got = links{text("first"), text("prev"), text("next"), text("last")}
 		}
-		if status != 200 || got != want || body["meta"].(map[string]any)["total"] != 45.0 || body["volumes"] == nil {
-			t.Errorf("?%s: %d %+v, want %+v; %v", query, status, got, want, body["meta"])
+		if got, _ := w.walk(20, "ams3"); len(got) != 0 {
+			t.Errorf("another region has %v", got)
 		}
-	}
+
+		type links struct{ First, Prev, Next, Last string }
+		for query, want := range map[string]links{
+			"":                         {Next: "page=2&per_page=20", Last: "page=3&per_page=20"},
+			"page=2&region=nyc3":       {First: "page=1&per_page=20&region=nyc3", Prev: "page=1&per_page=20&region=nyc3", Next: "page=3&per_page=20&region=nyc3", Last: "page=3&per_page=20&region=nyc3"},
+			"page=3":                   {First: "page=1&per_page=20", Prev: "page=2&per_page=20"},
+			"page=9":                   {First: "page=1&per_page=20", Prev: "page=8&per_page=20"},
+			"per_page=200":             {},
+			"per_page=999&page=1":      {},
+			"page=0&per_page=40":       {Next: "page=2&per_page=40", Last: "page=2&per_page=40"},
+			"page=x&per_page=-3":       {Next: "page=2&per_page=20", Last: "page=3&per_page=20"},
+			"page=9223372036854775807": {First: "page=1&per_page=20", Prev: "page=9223372036854775806&per_page=20"},
+		} {
+			status, body := w.raw("GET", "/v2/volumes?"+query, "")
+			var got links
+			if p, ok := body["links"].(map[string]any)["pages"].(map[string]any); ok {
+				text := func(k string) string {
+					s, _ := p[k].(string)
+					if s == "" {
+						return ""
+					}
+					u, err := url.Parse(s)
+					w.must(err)
+					if "http://"+u.Host != w.server.URL || u.Path != "/v2/volumes" {
+						t.Errorf("?%s: the link %s leads elsewhere", query, s)
+					}
+					return u.RawQuery
+				}
+				got = links{text("first"), text("prev"), text("next"), text("last")}
+			}
+			if status != 200 || got != want || body["meta"].(map[string]any)["total"] != 45.0 || body["volumes"] == nil {
+				t.Errorf("?%s: %d %+v, want %+v; %v", query, status, got, want, body["meta"])
+			}
+		}
+	})
 }
 
 func TestListFilters(t *testing.T) {
-	w := sim(t, fakecloud.Config{Names: fakecloud.NamesLenient})
-	ctx := w.Context()
-	for _, c := range []struct{ name, region string }{{"a", "nyc3"}, {"a", "ams3"}, {"b", "nyc3"}, {"pvc-vol+1-AB", "nyc3"}, {"with space", "nyc3"}} {
-		_, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: c.name, Region: c.region, SizeGigaBytes: 1})
-		w.must(err)
-	}
-	for _, c := range []struct {
-		name, region string
-		want         int
-	}{{"a", "", 2}, {"a", "ams3", 1}, {"a", "sfo3", 0}, {"", "nyc3", 4}, {"", "", 5}, {"pvc-vol+1-AB", "nyc3", 1}, {"with%20space", "nyc3", 1}, {"no", "", 0}} {
-		// godo pastes the name into the URL as it is.
-		got, resp, err := w.do.Storage.ListVolumes(ctx, &godo.ListVolumeParams{Name: c.name, Region: c.region})
-		w.must(err)
-		if len(got) != c.want || resp.Meta == nil || resp.Meta.Total != c.want {
-			t.Errorf("name %q, region %q: %d volumes, total %+v", c.name, c.region, len(got), resp.Meta)
+	both(t, fakecloud.Config{Names: fakecloud.NamesLenient}, func(t *testing.T, w *world) {
+		ctx := w.Context()
+		for _, c := range []struct{ name, region string }{{"a", "nyc3"}, {"a", "ams3"}, {"b", "nyc3"}, {"pvc-vol+1-AB", "nyc3"}, {"with space", "nyc3"}} {
+			_, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: c.name, Region: c.region, SizeGigaBytes: 1})
+			w.must(err)
 		}
-	}
+		for _, c := range []struct {
+			name, region string
+			want         int
+		}{{"a", "", 2}, {"a", "ams3", 1}, {"a", "sfo3", 0}, {"", "nyc3", 4}, {"", "", 5}, {"pvc-vol+1-AB", "nyc3", 1}, {"with%20space", "nyc3", 1}, {"no", "", 0}} {
+			// godo pastes the name into the URL as it is.
+			got, resp, err := w.do.Storage.ListVolumes(ctx, &godo.ListVolumeParams{Name: c.name, Region: c.region})
+			w.must(err)
+			if len(got) != c.want || resp.Meta == nil || resp.Meta.Total != c.want {
+				t.Errorf("name %q, region %q: %d volumes, total %+v", c.name, c.region, len(got), resp.Meta)
+			}
+		}
+	})
 }
 
 // weightless makes no images: for lists longer than a disk should bear.

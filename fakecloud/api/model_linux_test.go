@@ -126,7 +126,12 @@ func (m *apiModel) start() {
 		m.must(err)
 		m.clients, m.transport = append(m.clients, c), append(m.transport, tr)
 	}
-	list, _, err := m.client().Droplets.List(context.Background(), nil)
+	m.look()
+}
+
+// look learns the droplets' ids.
+func (m *apiModel) look() {
+	list, _, err := m.clients[0].Droplets.List(context.Background(), nil)
 	m.must(err)
 	m.droplets = map[string]int{}
 	for _, d := range list {
@@ -219,7 +224,19 @@ func (m *apiModel) create(t *rapid.T) {
 		r.SnapshotID, want.size, want.data = m.snapshots[from].id, m.snapshots[from].size, m.snapshots[from].data
 	}
 	c := m.client()
-	answered, err := m.maybeKilled(func() error { _, _, err := c.Storage.CreateVolume(context.Background(), r); return err })
+	call := func() error { _, _, err := c.Storage.CreateVolume(context.Background(), r); return err }
+	if from, ok := m.pick(m.disks, "source"); ok && r.SnapshotID == "" && rapid.Bool().Draw(t, "clone") {
+		source := m.disks[from]
+		want.size, want.data = source.size, source.data
+		call = func() error {
+			q, err := c.NewRequest(context.Background(), "POST", "v2/drydock/volumes/"+source.id+"/clone", map[string]string{"name": name})
+			if err == nil {
+				_, err = c.Do(context.Background(), q, nil)
+			}
+			return err
+		}
+	}
+	answered, err := m.maybeKilled(call)
 	v, there := m.find(name)
 	if answered && (err != nil || !there) {
 		t.Fatalf("create of %s: %v, and it is there: %v", name, err, there)
@@ -412,6 +429,44 @@ func (m *apiModel) race(t *rapid.T) {
 	m.content(name, true)
 }
 
+// lose deletes a droplet, which releases its volumes, and makes one of its name again.
+func (m *apiModel) lose(t *rapid.T) {
+	name := rapid.SampledFrom(modelDroplets).Draw(t, "droplet")
+	was, c := m.droplets[name], m.client()
+	answered, err := m.maybeKilled(func() error { _, err := c.Droplets.Delete(context.Background(), was); return err })
+	m.must(errors.Join(map[bool]error{true: err}[answered]))
+	_, resp, e := m.clients[0].Droplets.Get(context.Background(), was)
+	gone := e != nil && resp != nil && resp.StatusCode == http.StatusNotFound
+	if answered && !gone {
+		t.Fatalf("droplet %s was deleted and is there", name)
+	}
+	if !gone {
+		return
+	}
+	if list, _, err := m.clients[0].Droplets.ListByName(context.Background(), name, nil); err != nil || len(list) == 0 {
+		m.must(err)
+		_, _, err := m.clients[0].Droplets.Create(context.Background(), &godo.DropletCreateRequest{
+			Name: name, Region: "nyc3", Size: "s-1vcpu-1gb", Image: godo.DropletCreateImage{Slug: "debian-13-x64"}})
+		m.must(err)
+		m.settle()
+	}
+	m.look()
+	for n, d := range m.disks {
+		if d.droplet == name {
+			d.droplet = ""
+			m.disks[n] = d
+		}
+	}
+}
+
+// cycle switches a droplet off and on; its volumes stay.
+func (m *apiModel) cycle(t *rapid.T) {
+	id, c := m.droplets[rapid.SampledFrom(modelDroplets).Draw(t, "droplet")], m.client()
+	if answered, err := m.maybeKilled(func() error { _, _, err := c.DropletActions.PowerCycle(context.Background(), id); return err }); answered {
+		m.must(err)
+	}
+}
+
 // check compares records, devices and links with the model.
 func (m *apiModel) check(*rapid.T) {
 	ctx, c := context.Background(), m.clients[0]
@@ -500,7 +555,7 @@ func TestModel(t *testing.T) {
 				defer func() { m.end() }()
 				t.Repeat(map[string]func(*rapid.T){
 					"create": m.create, "delete": m.remove, "act": m.act, "act again": m.act, "snapshot": m.snapshot, "delete snapshot": m.removeSnapshot,
-					"race": m.race, "restart": func(*rapid.T) { m.restart(); m.settle() }, "": m.check,
+					"race": m.race, "lose": m.lose, "cycle": m.cycle, "restart": func(*rapid.T) { m.restart(); m.settle() }, "": m.check,
 				})
 			})
 		})

@@ -206,6 +206,9 @@ func TestSnapshots(t *testing.T) {
 		if r.SizeGigaBytes != 2 {
 			w.Errorf("restored to %d GiB", r.SizeGigaBytes)
 		}
+		if r, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: "nowhere", SnapshotID: s.ID}); err != nil || r.Region.Slug != "nyc3" {
+			w.Errorf("restored without a region: %+v, %v", r, err)
+		}
 		if _, _, err := w.do.Storage.CreateVolume(ctx, &godo.VolumeCreateRequest{Name: "far", Region: "ams3", SizeGigaBytes: 2, SnapshotID: s.ID}); err == nil {
 			w.Error("a snapshot is restored in another region")
 		}

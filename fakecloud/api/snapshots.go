@@ -2,6 +2,8 @@ package api
 
 import (
 	"net/http"
+	"slices"
+	"strconv"
 
 	"drydock.dev/drydock/fakecloud"
 )
@@ -43,8 +45,18 @@ func (s *server) snapshotPage(c *call, f fakecloud.SnapshotFilter) (int, any, er
 }
 
 func (s *server) getSnapshot(c *call) (int, any, error) {
+	if n, err := strconv.ParseInt(c.param("id"), 10, 64); err == nil && s.isImage(n) {
+		return 0, nil, &statusError{status: http.StatusBadRequest, text: "the resource is not a snapshot"}
+	}
 	found, err := s.cloud.Snapshot(fakecloud.SnapshotID(c.param("id")))
 	return 0, map[string]any{"snapshot": snapshot(found)}, err
+}
+
+// isImage tells whether a number is that of an image which some droplet was made from.
+func (s *server) isImage(n int64) bool {
+	return slices.ContainsFunc(everything(func(p fakecloud.Page) ([]fakecloud.Droplet, int) {
+		return s.cloud.Droplets(fakecloud.DropletFilter{}, p)
+	}), func(d fakecloud.Droplet) bool { return droplet(d).Image.ID == n })
 }
 
 func (s *server) deleteSnapshot(c *call) (int, any, error) {
