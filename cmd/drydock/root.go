@@ -28,6 +28,7 @@ type flags struct {
 	driver              string
 	logLevel, logFormat string
 	failOnLeak          bool
+	api                 apiFlags
 }
 
 func newRoot() *cobra.Command {
@@ -65,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 the cluster does not run,
 	p.StringVar(&f.state, "state", "", "state directory (default $XDG_STATE_HOME/drydock/NAME)")
 	root.AddCommand(
 		newUp(f), newDemo(f), newDown(f), newStatus(f), newKubeconfig(f), newEnv(f), newApply(f), newDelete(f), newGet(f),
-		newKubectl(f), newDoctor(), newCheck(f), newCloud(f), newLab(), newVersion(),
+		newKubectl(f), newDoctor(), newCheck(f), newCloud(f), newLab(), newVersion(), newBackup(f), newRestore(f),
 	)
 	for _, c := range root.Commands() {
 		wrapArgs(c)
@@ -122,8 +123,12 @@ func (f *flags) options(logs io.Writer) (cluster.Options, error) {
 	if err != nil {
 		return cluster.Options{}, err
 	}
+	api, err := f.api.options()
+	if err != nil {
+		return cluster.Options{}, usageError{err}
+	}
 	return cluster.Options{
-		Name: f.name, State: f.state, Ephemeral: f.ephemeral, Listen: f.listen, Nodes: f.nodes, Devices: mode, Driver: f.driver, Log: log,
+		API: api, Name: f.name, State: f.state, Ephemeral: f.ephemeral, Listen: f.listen, Nodes: f.nodes, Devices: mode, Driver: f.driver, Log: log,
 	}, nil
 }
 

@@ -48,6 +48,7 @@ where it was, also after a kill -9 (unless --ephemeral).`,
 		},
 	}
 	f.addRun(cmd.Flags())
+	f.api.add(cmd.Flags())
 	cmd.Flags().BoolVar(&f.failOnLeak, "fail-on-leak", false, "fail at the stop if the cloud then holds what no Kubernetes object justifies")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "return when the cluster is ready and leave it running")
 	return cmd
@@ -106,9 +107,11 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 		}
 		return err
 	}
-	nodes := c.NodeNames()
-	fmt.Fprintf(out, "cluster %s is ready in %s: %d nodes (%s to %s), %s\n",
-		c.Name(), time.Since(begin).Round(time.Millisecond), len(nodes), nodes[0], nodes[len(nodes)-1], c.Reason)
+	what := "the Kubernetes API only"
+	if nodes := c.NodeNames(); len(nodes) > 0 {
+		what = fmt.Sprintf("%d nodes (%s to %s), %s", len(nodes), nodes[0], nodes[len(nodes)-1], c.Reason)
+	}
+	fmt.Fprintf(out, "cluster %s is ready in %s: %s\n", c.Name(), time.Since(begin).Round(time.Millisecond), what)
 	announceReady()
 	accounted = true
 	debug.FreeOSMemory() // the start leaves more garbage than an idle cluster makes in an hour
@@ -159,9 +162,9 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = spawn(ctx, l, nil, "up", "--name", f.name, "--state", state, "--listen", f.listen, "--nodes", fmt.Sprint(f.nodes),
-		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat)
-	if err != nil {
+	args := append([]string{"up", "--name", f.name, "--state", state, "--listen", f.listen, "--nodes", fmt.Sprint(f.nodes),
+		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat}, f.api.args()...)
+	if err := spawn(ctx, l, nil, args...); err != nil {
 		return err
 	}
 	run, err := f.find()

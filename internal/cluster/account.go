@@ -38,6 +38,9 @@ func (c *Cluster) Account(ctx context.Context, settle time.Duration) ([]check.Ch
 }
 
 func (c *Cluster) account(ctx context.Context) ([]check.Charge, error) {
+	if c.cloud == nil {
+		return nil, nil
+	}
 	inv, err := c.objects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("account of cluster %s: %w", c.opts.Name, err)

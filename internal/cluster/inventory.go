@@ -71,6 +71,9 @@ func (c *Cluster) objects(ctx context.Context) (check.Inventory, error) {
 		return inv, err
 	}
 	inv.Pods, inv.Claims, inv.Volumes, inv.Attachments = pods.Items, claims.Items, pvs.Items, vas.Items
+	if c.cloud == nil {
+		return inv, nil
+	}
 	var err error
 	inv.Cloud, err = c.cloudVolumes(ctx)
 	return inv, err

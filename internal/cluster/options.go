@@ -12,6 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"drydock.dev/drydock/apiserverlite/server"
+	"drydock.dev/drydock/apiserverlite/storage"
 	"drydock.dev/drydock/driver/sidecar"
 	"drydock.dev/drydock/internal/host"
 )
@@ -39,6 +41,16 @@ type Options struct {
 	Driver    string // the CSI driver's name
 	Log       zerolog.Logger
 	Version   string
+	API       APIOptions
+}
+
+// APIOptions say how the Kubernetes API is served, and whether there is more than it.
+type APIOptions struct {
+	Durability    storage.Durability   // of the API's database
+	Authorization server.Authorization // whether roles count
+	AuditLog      string               // file that gets a line for each request; empty wants none
+	Only          bool                 // no nodes, no cloud, no driver: what envtest gives
+	Controllers   bool                 // with Only: the controllers all the same
 }
 
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?$`)
@@ -65,6 +77,19 @@ func (o *Options) complete() error {
 	}
 	if !loopbackHost(hostPart) {
 		return fmt.Errorf("listen address %q is not loopback: drydock runs commands as you and never listens to the network; use 127.0.0.1", o.Listen)
+	}
+	switch o.API.Durability {
+	case storage.Normal, storage.Full, storage.Memory:
+	default:
+		return fmt.Errorf("durability %q: use normal, full or memory", o.API.Durability)
+	}
+	switch o.API.Authorization {
+	case server.AlwaysAllow, server.RBAC:
+	default:
+		return fmt.Errorf("authorization %q: use always-allow or rbac", o.API.Authorization)
+	}
+	if o.API.Controllers && !o.API.Only {
+		return errors.New("--controllers belongs to --api-only: otherwise they run anyway")
 	}
 	if o.Nodes == 0 {
 		o.Nodes = DefaultNodes

@@ -17,9 +17,13 @@ func (c *Cluster) routes() http.Handler {
 		r.Handle(p+"/*", apiHandler)
 	}
 	r.Handle("/version", apiHandler)
+	var cloud http.Handler = http.HandlerFunc(noCloud)
+	if c.cloud != nil {
+		cloud = c.cloud
+	}
 	for _, p := range []string{"/v2", "/metadata"} {
-		r.Handle(p, c.cloud)
-		r.Handle(p+"/*", c.cloud)
+		r.Handle(p, cloud)
+		r.Handle(p+"/*", cloud)
 	}
 	r.Mount("/drydock/v1", c.control())
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
@@ -32,11 +36,15 @@ func (c *Cluster) routes() http.Handler {
 	})
 	return guard(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.IsAbs() && req.URL.Host == "169.254.169.254" {
-			c.cloud.ServeHTTP(w, req)
+			cloud.ServeHTTP(w, req)
 			return
 		}
 		r.ServeHTTP(w, req)
 	}))
+}
+
+func noCloud(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "this cluster serves the Kubernetes API only: it was started with --api-only", http.StatusNotFound)
 }
 
 // control is what the command line asks of a running cluster.
