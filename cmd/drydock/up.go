@@ -25,7 +25,7 @@ const readyWait = time.Minute
 const stopWait = 4500 * time.Millisecond
 
 // accountWait bounds the account of leftovers at the stop.
-const accountWait = time.Second
+const accountWait = 400 * time.Millisecond
 
 func newUp(f *flags) *cobra.Command {
 	var detach bool
