@@ -39,6 +39,8 @@ type guest struct {
 	pubs    []*csipb.NodePublishVolumeRequest   // guarded by mu
 	grown   []*csipb.NodeExpandVolumeRequest    // guarded by mu
 	order   func(method, volume, target string) // is told of each call before its work; set before start
+	ended   func(method, volume, target string, err error)
+	work    sync.WaitGroup // calls under way
 	stops   []func()
 
 	max      atomic.Int64 // of volumes on the node
@@ -109,7 +111,12 @@ func (g *guest) stop() {
 func (g *guest) ring() { close(g.changed); g.changed = make(chan struct{}) }
 
 // call records a call and does its work, unless it is told to fail.
-func (g *guest) call(method, volume, target string, work func() error) error {
+func (g *guest) call(method, volume, target string, work func() error) (err error) {
+	g.work.Add(1)
+	defer g.work.Done()
+	if g.ended != nil {
+		defer func() { g.ended(method, volume, target, err) }()
+	}
 	call := method + " " + volume
 	g.mu.Lock()
 	g.calls = append(g.calls, call)

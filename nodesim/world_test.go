@@ -41,6 +41,7 @@ const (
 // world is one node with an API, a driver and an attach controller. Kubelets come and go in it.
 type world struct {
 	t       *testing.T
+	name    string // of the node
 	ctx     context.Context
 	root    string
 	client  *fake.Clientset
@@ -52,9 +53,7 @@ type world struct {
 	log     zerolog.Logger
 	close   func()
 
-	mu      sync.Mutex
-	watches map[string]int // guarded by mu: by resource
-	changed chan struct{}  // guarded by mu
+	watches *watchCount
 
 	node *Node
 	comp *lab.Component
@@ -63,39 +62,67 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := newBareWorld(t)
+	w.guest = newGuest(driverName, nodeName, w.mounter)
+	w.guest.start(t, KubeletRoot(w.root))
+	stop := w.runAttachController()
+	closeBare := w.close
+	w.close = sync.OnceFunc(func() {
+		w.stopKubelet()
+		w.guest.stop()
+		stop()
+		closeBare()
+	})
+	t.Cleanup(w.close)
+	return w
+}
+
+// newBareWorld has an API, and nothing that acts in it.
+func newBareWorld(t *testing.T) *world {
+	t.Helper()
 	root, err := os.MkdirTemp("/tmp", "dd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	w := &world{t: t, ctx: ctx, root: root, client: newClient(), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
-		watches: map[string]int{}, changed: make(chan struct{}), log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
+	w := &world{t: t, name: nodeName, ctx: ctx, root: root, client: newClient(), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
+		watches: &watchCount{n: map[string]int{}, changed: make(chan struct{})}, log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
 	if os.Getenv("NODESIM_LOG") != "" {
 		w.log = w.log.Level(zerolog.DebugLevel)
 	}
+	w.countWatches()
+	w.serveTokens()
+	w.close = func() { cancel(); os.RemoveAll(root) }
+	return w
+}
+
+// watchCount counts the watches that were begun on an API.
+type watchCount struct {
+	mu      sync.Mutex
+	n       map[string]int // guarded by mu: by resource
+	changed chan struct{}  // guarded by mu
+}
+
+// kubelets is how many watches kubelets have begun, and what closes at the next one.
+func (c *watchCount) kubelets() (int, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n["pods"] + c.n["nodes"] + c.n["csidrivers"], c.changed
+}
+
+// countWatches lets startKubelet know when a kubelet watches.
+func (w *world) countWatches() {
+	c := w.watches
 	w.client.PrependWatchReactor("*", func(a ktesting.Action) (bool, watch.Interface, error) {
 		gvr, ns := a.GetResource(), a.GetNamespace()
 		i, err := w.client.Tracker().Watch(gvr, ns)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.watches[gvr.Resource]++
-		close(w.changed)
-		w.changed = make(chan struct{})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.n[gvr.Resource]++
+		close(c.changed)
+		c.changed = make(chan struct{})
 		return true, i, err
 	})
-	w.serveTokens()
-	w.guest = newGuest(driverName, nodeName, w.mounter)
-	w.guest.start(t, KubeletRoot(root))
-	stop := w.runAttachController()
-	w.close = sync.OnceFunc(func() {
-		w.stopKubelet()
-		w.guest.stop()
-		stop()
-		cancel()
-		os.RemoveAll(root)
-	})
-	t.Cleanup(w.close)
-	return w
 }
 
 // newClient is the plain tracker: the one that manages fields takes tens of milliseconds for a write.
@@ -118,11 +145,9 @@ func (w *world) serveTokens() {
 // startKubelet begins a kubelet's life and waits until it watches.
 func (w *world) startKubelet() {
 	w.t.Helper()
-	w.mu.Lock()
-	before := w.watches["pods"] + w.watches["nodes"] + w.watches["csidrivers"]
-	w.mu.Unlock()
-	w.comp = w.lab.Component(context.Background(), "kubelet", nodeName)
-	n, err := newNode(Config{Name: nodeName, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, SELinux: w.selinux, Log: w.log}, w.client)
+	before, _ := w.watches.kubelets()
+	w.comp = w.lab.Component(context.Background(), "kubelet", w.name)
+	n, err := newNode(Config{Name: w.name, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, SELinux: w.selinux, Log: w.log}, w.client)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -136,9 +161,7 @@ func (w *world) startKubelet() {
 		}
 	}()
 	for {
-		w.mu.Lock()
-		now, changed := w.watches["pods"]+w.watches["nodes"]+w.watches["csidrivers"], w.changed
-		w.mu.Unlock()
+		now, changed := w.watches.kubelets()
 		if now >= before+3 {
 			return
 		}
@@ -294,7 +317,7 @@ func (w *world) waitGone(names ...string) {
 }
 
 func (w *world) nodeObject() *v1.Node {
-	n, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+	n, err := w.client.CoreV1().Nodes().Get(w.ctx, w.name, metav1.GetOptions{})
 	if err != nil {
 		return &v1.Node{}
 	}
@@ -412,7 +435,11 @@ func (w *world) path(p *v1.Pod, volume string) string {
 func advance(w *world, d time.Duration) { w.lab.Clock.(*lab.Clock).Advance(d) }
 
 // hurry makes the lab's time pass forty times as fast, so that pauses are short.
-func (w *world) hurry() {
+func (w *world) hurry() { w.hurryBy(40) }
+
+// hurryBy makes the lab's time pass so many times as fast. What waits for an answer
+// waits less, too: with much going on at once, a few times is all that it bears.
+func (w *world) hurryBy(times int) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -421,7 +448,7 @@ func (w *world) hurry() {
 		for {
 			select {
 			case <-t.C:
-				advance(w, 200*time.Millisecond)
+				advance(w, time.Duration(times)*5*time.Millisecond)
 			case <-done:
 				return
 			}

@@ -116,6 +116,7 @@ func (m *Manager) unmountDevices(ctx context.Context) {
 			continue
 		}
 		if !v.mayBeMounted() {
+			m.forgetBlock(v)
 			if err := m.actual.markDetached(v.Volume); err != nil {
 				m.log.Error().Err(err).Msg("forget volume")
 			}
@@ -125,6 +126,19 @@ func (m *Manager) unmountDevices(ctx context.Context) {
 			m.log.Error().Err(err).Str("volume", string(v.Volume)).Msg("operation cannot start")
 		}
 	}
+}
+
+// forgetBlock removes what was written for a block volume before its device was to be
+// set up, which did not come about. The kubelet leaves that behind.
+func (m *Manager) forgetBlock(v have) {
+	if !v.Spec.Block() {
+		return
+	}
+	p, err := m.blockPlugin(v.Plugin)
+	if err == nil {
+		err = p.Forget(v.Spec.Name())
+	}
+	m.logMark(err)
 }
 
 // expected errors are no news: the operation runs already, or its time has not come.

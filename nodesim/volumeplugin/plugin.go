@@ -134,6 +134,8 @@ type BlockMapper interface {
 	NewMapper(*Spec, *v1.Pod) (Mapper, error)
 	// NewUnmapper prepares the way back; uid is empty for the device as a whole.
 	NewUnmapper(inner string, uid types.UID) (Unmapper, error)
+	// Forget removes what NewMapper wrote for a volume whose device was never set up.
+	Forget(inner string) error
 	// ReconstructBlock is Reconstruct for a volume in volumeDevices.
 	ReconstructBlock(uid types.UID, inner, path string) (*Spec, error)
 }

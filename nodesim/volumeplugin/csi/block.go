@@ -97,6 +97,9 @@ func (p *Plugin) NewUnmapper(inner string, uid types.UID) (volumeplugin.Unmapper
 	return b, nil
 }
 
+// Forget removes the directories of a volume that is not in use, as far as they are empty but for the data file.
+func (p *Plugin) Forget(inner string) error { return (&block{p: p, inner: inner}).removeDirs() }
+
 // ReconstructBlock reads the volume's data file.
 func (p *Plugin) ReconstructBlock(_ types.UID, inner, _ string) (*volumeplugin.Spec, error) {
 	data, err := loadData((&block{p: p, inner: inner}).data())

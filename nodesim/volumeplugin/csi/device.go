@@ -78,6 +78,7 @@ func (p *Plugin) MountDevice(ctx context.Context, s *volumeplugin.Spec, _, path 
 	use := access{fsType: src.FSType, flags: s.PV.Spec.MountOptions, mode: firstMode(s.PV)}
 	group, err := c.has(ctx, csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	if err != nil {
+		p.dropUnused(path)
 		return volumeplugin.AsTransient(fmt.Errorf("%s: attacher.MountDevice failed to determine if the node service has VOLUME_MOUNT_GROUP capability: %w", PluginName, err))
 	}
 	if group {
@@ -96,6 +97,14 @@ func (p *Plugin) MountDevice(ctx context.Context, s *volumeplugin.Spec, _, path 
 		p.cleanUp(path, src.VolumeHandle)
 	}
 	return err
+}
+
+// dropUnused removes the directory of a volume for which nothing has been asked yet:
+// no data file says that there is anything to unstage. What is not empty stays.
+func (p *Plugin) dropUnused(path string) {
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(path), dataFile)); errors.Is(err, fs.ErrNotExist) && os.Remove(path) == nil {
+		os.Remove(filepath.Dir(path))
+	}
 }
 
 // cleanUp removes what was made for a volume that did not come up. What it can't remove it leaves to the next try.

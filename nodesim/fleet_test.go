@@ -1,0 +1,220 @@
+package nodesim
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/mount-utils"
+
+	"drydock.dev/drydock/nodesim/volumeplugin/csi"
+)
+
+// fleet is three nodes with one API and one attach controller. The nodes share the lab.
+type fleet struct {
+	*world // the API, and the first node
+	nodes  []*world
+	watch  *fleetOrders
+}
+
+// single tells whether only one node at a time may have a volume.
+func single(handle string) bool { return handle != "vol-s" }
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{}
+	f.watch = &fleetOrders{staged: map[string]map[string]bool{}, alive: map[string]map[string]bool{}, targets: map[string]map[string]bool{}, busy: map[string]string{}}
+	base := newBareWorld(t)
+	f.world = base
+	stop := f.runAttachController()
+	for _, name := range []string{"n1", "n2", "n3"} {
+		n := base
+		if name != base.name {
+			root, err := os.MkdirTemp("/tmp", "dd")
+			base.must(root, err)
+			n = &world{t: t, name: name, ctx: base.ctx, root: root, client: base.client, lab: base.lab, mounter: mount.NewFakeMounter(nil),
+				watches: base.watches, log: base.log}
+		}
+		n.guest = newGuest(driverName, name, n.mounter)
+		n.guest.fits(100)
+		n.guest.order = func(method, volume, target string) { f.watch.begin(n, method, volume, target) }
+		n.guest.ended = func(method, volume, target string, err error) { f.watch.end(n, method, volume, target, err) }
+		n.guest.start(t, KubeletRoot(n.root))
+		f.nodes = append(f.nodes, n)
+	}
+	closeBase := base.close
+	base.close = sync.OnceFunc(func() {
+		for _, n := range f.nodes {
+			n.stopKubelet()
+			n.guest.stop()
+			defer os.RemoveAll(n.root)
+		}
+		stop()
+		closeBase()
+	})
+	t.Cleanup(base.close)
+	return f
+}
+
+// restart begins a node's next life, after every call of the last one has ended.
+func (f *fleet) restart(n *world) {
+	n.guest.work.Wait()
+	f.watch.newLife(n.name)
+	n.startKubelet()
+}
+
+// down ends a node's kubelet at once, if it lives.
+func (f *fleet) down(n *world) {
+	if n.comp != nil {
+		n.killKubelet()
+	}
+}
+
+// runAttachController attaches what pods want and detaches what no pod wants and no
+// node uses, for all nodes. A single-attach volume goes to one node at a time.
+func (f *fleet) runAttachController() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	wake := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for _, kind := range []string{"pods", "nodes"} {
+		i, err := f.watchOf(kind)
+		f.must(i, err)
+		wg.Go(func() {
+			defer i.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-i.ResultChan():
+					select {
+					case wake <- struct{}{}:
+					default:
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+				f.attachPass(ctx)
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func (f *fleet) attachPass(ctx context.Context) {
+	want := f.wantedVolumes(ctx)
+	nodes, err := f.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	holders := map[string]int{}
+	lists := map[string][]v1.AttachedVolume{}
+	changed := map[string]bool{}
+	const prefix = "kubernetes.io/csi/" + driverName + "^"
+	for _, n := range nodes.Items {
+		for _, a := range n.Status.VolumesAttached {
+			handle := strings.TrimPrefix(string(a.Name), prefix)
+			if want[n.Name][handle] == "" && !slices.Contains(n.Status.VolumesInUse, a.Name) {
+				changed[n.Name] = true
+				f.watch.detach(n.Name, handle)
+				f.client.StorageV1().VolumeAttachments().Delete(ctx, csi.AttachmentName(handle, driverName, n.Name), metav1.DeleteOptions{})
+				continue
+			}
+			holders[handle]++
+			lists[n.Name] = append(lists[n.Name], a)
+		}
+	}
+	for _, n := range nodes.Items {
+		for handle, pv := range want[n.Name] {
+			name := uniqueName(handle)
+			if slices.ContainsFunc(lists[n.Name], func(a v1.AttachedVolume) bool { return a.Name == name }) || single(handle) && holders[handle] > 0 {
+				continue
+			}
+			holders[handle]++
+			changed[n.Name] = true
+			f.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName(handle, driverName, n.Name)},
+				Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: n.Name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+				Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+			}, metav1.CreateOptions{})
+			lists[n.Name] = append(lists[n.Name], v1.AttachedVolume{Name: name})
+		}
+		if changed[n.Name] {
+			list := lists[n.Name]
+			if list == nil {
+				list = []v1.AttachedVolume{}
+			}
+			b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
+			f.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, b, metav1.PatchOptions{}, "status")
+		}
+	}
+}
+
+// wantedVolumes is what pods whose containers may run want: by node, the PV of each handle.
+func (f *fleet) wantedVolumes(ctx context.Context) map[string]map[string]string {
+	want := map[string]map[string]string{}
+	pods, err := f.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return want
+	}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp != nil && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s v1.ContainerStatus) bool { return s.State.Running != nil }) {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			claim := ""
+			switch {
+			case v.PersistentVolumeClaim != nil:
+				claim = v.PersistentVolumeClaim.ClaimName
+			case v.Ephemeral != nil:
+				claim = p.Name + "-" + v.Name
+			default:
+				continue
+			}
+			// Past the reactors: this controller's reads do not fail.
+			o, err := f.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("persistentvolumes"), "", "pv-"+claim)
+			pv, ok := o.(*v1.PersistentVolume)
+			if err != nil || !ok {
+				continue
+			}
+			if want[p.Spec.NodeName] == nil {
+				want[p.Spec.NodeName] = map[string]string{}
+			}
+			want[p.Spec.NodeName][pv.Spec.CSI.VolumeHandle] = pv.Name
+		}
+	}
+	return want
+}
+
+// cleanNodes waits until no node has anything left.
+func (f *fleet) cleanNodes() {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			o := n.nodeObject()
+			if len(o.Status.VolumesInUse) == 0 && len(o.Status.VolumesAttached) == 0 && len(n.leftovers()) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				f.t.Fatalf("left behind on %s:\n%s\n%s", n.name, strings.Join(n.leftovers(), "\n"), n.describe())
+			}
+			n.pause()
+		}
+	}
+}
