@@ -384,6 +384,21 @@ func TestPerformance(t *testing.T) {
 			w.Errorf("set to %+v", got)
 		}
 		w.Logf("%s: enforced %v %s", w.devices.Kind(), got.Enforced, got.WhyNot)
+		// Every attach sets it anew, and one that cannot be set does not keep the volume away.
+		if w.devices.Kind() == "loop" {
+			h, err := w.lab.Faults.Add(lab.Rule{Kind: lab.KindKernel, Op: "limit", Volume: "v", Action: lab.Fail, Code: "EPERM"})
+			w.must(err)
+			w.completed(w.do.StorageActions.DetachByDropletID(w.Context(), v.ID, n1))
+			w.completed(w.do.StorageActions.Attach(w.Context(), v.ID, n1))
+			if h.Fired() != 1 {
+				w.Errorf("the attach set the limit %d times", h.Fired())
+			}
+			w.must(set(map[string]any{"iops": 30}))
+			if got.Enforced || !strings.Contains(got.WhyNot, "operation not permitted") {
+				w.Errorf("a limit that was refused: %+v", got)
+			}
+			h.Remove()
+		}
 		w.refused(set(map[string]any{"class": "warp"}), 422, `performance class "warp" is none of basic, fast, extreme and infinite`)
 		w.refused(set(map[string]any{"iops": -1}), 422, "iops and throughput_mibs must not be negative")
 		var classes struct{ Classes []fakecloud.Performance }
