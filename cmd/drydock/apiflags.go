@@ -5,8 +5,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"drydock.dev/drydock/apiserverlite/server"
-	"drydock.dev/drydock/apiserverlite/storage"
 	"drydock.dev/drydock/internal/cluster"
 )
 
@@ -16,14 +14,9 @@ type apiFlags struct {
 	only, controllers                   bool
 }
 
-const (
-	durabilityNormal = "normal"
-	alwaysAllow      = "always-allow"
-)
-
 func (f *apiFlags) add(p *pflag.FlagSet) {
-	p.StringVar(&f.durability, "durability", durabilityNormal, "what a write survives: normal (the process's death), full (a loss of power), memory (nothing)")
-	p.StringVar(&f.authorization, "authorization", alwaysAllow, "always-allow, or rbac: roles and bindings decide")
+	p.StringVar(&f.durability, "durability", cluster.DefaultDurability, "what a write survives: normal (the process's death), full (a loss of power), memory (nothing)")
+	p.StringVar(&f.authorization, "authorization", cluster.DefaultAuthorization, "always-allow, or rbac: roles and bindings decide")
 	p.StringVar(&f.auditLog, "audit-log", "", "append a line of JSON for each API request to this file")
 	p.BoolVar(&f.only, "api-only", false, "serve the Kubernetes API alone, as envtest does: no nodes, no cloud, no driver, no controllers")
 	p.BoolVar(&f.controllers, "controllers", false, "with --api-only: run the controllers as well (garbage collection, namespaces, binding ...)")
@@ -31,13 +24,7 @@ func (f *apiFlags) add(p *pflag.FlagSet) {
 
 // options are the cluster's. The zero flags, of commands that do not offer them, are the defaults.
 func (f *apiFlags) options() (cluster.APIOptions, error) {
-	o := cluster.APIOptions{Durability: storage.Durability(f.durability), Authorization: server.Authorization(f.authorization), Only: f.only, Controllers: f.controllers}
-	if f.durability == durabilityNormal {
-		o.Durability = storage.Normal
-	}
-	if f.authorization == alwaysAllow {
-		o.Authorization = server.AlwaysAllow
-	}
+	o := cluster.APIOptions{Durability: f.durability, Authorization: f.authorization, Only: f.only, Controllers: f.controllers}
 	if f.auditLog == "" {
 		return o, nil
 	}

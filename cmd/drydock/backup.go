@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"drydock.dev/drydock/apiserverlite/storage"
+	"drydock.dev/drydock/internal/cluster"
 )
 
 func newBackup(f *flags) *cobra.Command {
@@ -26,9 +26,6 @@ has its name. The cloud's volumes and their data are not in it.`,
 			if err != nil {
 				return err
 			}
-			if _, err := os.Stat(l.ClusterDB()); errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("there is no cluster in %s to back up", l.Root)
-			}
 			file, err := filepath.Abs(args[0])
 			if err != nil {
 				return err
@@ -38,7 +35,7 @@ has its name. The cloud's volumes and their data are not in it.`,
 					return err
 				}
 			}
-			if err := storage.Backup(l.ClusterDB(), file); err != nil {
+			if err := cluster.Backup(l, file); err != nil {
 				if errors.Is(err, fs.ErrExist) {
 					return fmt.Errorf("%s is there already; --force overwrites it", file)
 				}

@@ -138,12 +138,12 @@ func (c *Cluster) openBoxes() error {
 	if err != nil {
 		return err
 	}
-	c.store, err = storage.Open(storage.Config{Path: c.Layout.ClusterDB(), Durability: c.opts.API.Durability, Clock: c.Lab.Clock, Log: c.boxLog("api")})
+	c.store, err = storage.Open(storage.Config{Path: c.Layout.ClusterDB(), Durability: durabilities[c.opts.API.Durability], Clock: c.Lab.Clock, Log: c.boxLog("api")})
 	if err != nil {
 		return err
 	}
 	cfg := server.Config{
-		Store: c.store, Registry: reg, Authenticate: c.authenticate, Authorization: c.opts.API.Authorization, Address: c.Addr,
+		Store: c.store, Registry: reg, Authenticate: c.authenticate, Authorization: authorizations[c.opts.API.Authorization], Address: c.Addr,
 		Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version,
 	}
 	if f := c.opts.API.AuditLog; f != "" {

@@ -46,12 +46,23 @@ type Options struct {
 
 // APIOptions say how the Kubernetes API is served, and whether there is more than it.
 type APIOptions struct {
-	Durability    storage.Durability   // of the API's database
-	Authorization server.Authorization // whether roles count
-	AuditLog      string               // file that gets a line for each request; empty wants none
-	Only          bool                 // no nodes, no cloud, no driver: what envtest gives
-	Controllers   bool                 // with Only: the controllers all the same
+	Durability    string // of the API's database: normal, full or memory
+	Authorization string // always-allow or rbac
+	AuditLog      string // file that gets a line for each request; empty wants none
+	Only          bool   // no nodes, no cloud, no driver: what envtest gives
+	Controllers   bool   // with Only: the controllers all the same
 }
+
+// What the API options are when nobody says otherwise.
+const (
+	DefaultDurability    = "normal"
+	DefaultAuthorization = "always-allow"
+)
+
+var (
+	durabilities   = map[string]storage.Durability{DefaultDurability: storage.Normal, "full": storage.Full, "memory": storage.Memory}
+	authorizations = map[string]server.Authorization{DefaultAuthorization: server.AlwaysAllow, "rbac": server.RBAC}
+)
 
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?$`)
 
@@ -78,14 +89,16 @@ func (o *Options) complete() error {
 	if !loopbackHost(hostPart) {
 		return fmt.Errorf("listen address %q is not loopback: drydock runs commands as you and never listens to the network; use 127.0.0.1", o.Listen)
 	}
-	switch o.API.Durability {
-	case storage.Normal, storage.Full, storage.Memory:
-	default:
+	if o.API.Durability == "" {
+		o.API.Durability = DefaultDurability
+	}
+	if _, ok := durabilities[o.API.Durability]; !ok {
 		return fmt.Errorf("durability %q: use normal, full or memory", o.API.Durability)
 	}
-	switch o.API.Authorization {
-	case server.AlwaysAllow, server.RBAC:
-	default:
+	if o.API.Authorization == "" {
+		o.API.Authorization = DefaultAuthorization
+	}
+	if _, ok := authorizations[o.API.Authorization]; !ok {
 		return fmt.Errorf("authorization %q: use always-allow or rbac", o.API.Authorization)
 	}
 	if o.API.Controllers && !o.API.Only {
