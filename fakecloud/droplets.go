@@ -18,6 +18,8 @@ type NewDroplet struct {
 	Image   string
 	Tags    []string
 	Volumes []VolumeID // attached from the start
+	// UserData is for its metadata service.
+	UserData string
 }
 
 // defaultImage is of droplets that nobody chose an image for.
@@ -87,7 +89,7 @@ func (c *Cloud) CreateDroplets(ctx context.Context, all []NewDroplet) (made []Dr
 
 // newDroplet records a droplet and starts its creation. The caller holds mu.
 func (c *Cloud) newDroplet(n NewDroplet) (Droplet, Action, error) {
-	d := Droplet{ID: c.state.lastDroplet + 1, Name: n.Name, Region: n.Region, Size: n.Size, Image: n.Image, Status: DropletNew, Created: c.now(), Tags: slices.Clone(n.Tags)}
+	d := Droplet{ID: c.state.lastDroplet + 1, Name: n.Name, Region: n.Region, Size: n.Size, Image: n.Image, Status: DropletNew, Created: c.now(), Tags: slices.Clone(n.Tags), UserData: n.UserData}
 	ch := change{droplets: []Droplet{d}, tags: c.newTags(n.Tags)}
 	for _, id := range n.Volumes {
 		v := *c.state.volumes[id]

@@ -34,7 +34,7 @@ func (s *store) load() (*state, error) {
 		var d Droplet
 		var created int64
 		var tags string
-		if err := r.Scan(&d.ID, &d.Name, &d.Region, &d.Size, &d.Image, &d.Status, &created, &tags); err != nil {
+		if err := r.Scan(&d.ID, &d.Name, &d.Region, &d.Size, &d.Image, &d.Status, &created, &tags, &d.UserData); err != nil {
 			return err
 		}
 		d.Created = instant(created)

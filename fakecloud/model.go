@@ -113,6 +113,8 @@ type Droplet struct {
 	Created time.Time
 	Tags    []string
 	Volumes []VolumeID
+	// UserData is what its metadata service gives it.
+	UserData string
 }
 
 // ActionType is the kind of an action as the API words it.

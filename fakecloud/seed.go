@@ -24,6 +24,8 @@ type SeedDroplet struct {
 	Region string   `json:"region,omitempty"`
 	Size   string   `json:"size,omitempty"`
 	Tags   []string `json:"tags,omitempty"`
+	// UserData is for its metadata service.
+	UserData string `json:"user_data,omitempty"`
 }
 
 // SeedVolume is a volume of a Seed, attached to a droplet if it names one.
@@ -86,7 +88,7 @@ func (c *Cloud) plantDroplet(ctx context.Context, d SeedDroplet) error {
 	if _, err := c.DropletByName(d.Name); KindOf(err) != NotFound || err == nil {
 		return err
 	}
-	n := NewDroplet{Name: d.Name, Region: d.Region, Size: d.Size, Image: defaultImage, Tags: d.Tags}
+	n := NewDroplet{Name: d.Name, Region: d.Region, Size: d.Size, Image: defaultImage, Tags: d.Tags, UserData: d.UserData}
 	if n.Region == "" {
 		n.Region = c.cfg.Region
 	}

@@ -46,7 +46,7 @@ var statements = map[string]string{
 	"volume": `INSERT INTO volumes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET
 		size_gib = excluded.size_gib, droplet = excluded.droplet, tags = excluded.tags,
 		shared = excluded.shared, more = excluded.more, performance = excluded.performance, read_only = excluded.read_only`,
-	"droplet":     `INSERT OR REPLACE INTO droplets VALUES (?,?,?,?,?,?,?,?)`,
+	"droplet":     `INSERT OR REPLACE INTO droplets VALUES (?,?,?,?,?,?,?,?,?)`,
 	"action":      `INSERT OR REPLACE INTO actions VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
 	"snapshot":    `INSERT INTO snapshots VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET tags = excluded.tags`,
 	"tag":         `INSERT OR IGNORE INTO tags VALUES (?)`,
@@ -174,7 +174,7 @@ func (s *store) write(ch change) error {
 			v.Shared, jsonText(v.More), performanceText(v.Performance), v.ReadOnly)
 	}
 	for _, d := range ch.droplets {
-		put("droplet", int64(d.ID), d.Name, d.Region, d.Size, d.Image, string(d.Status), nanos(d.Created), tagsText(d.Tags))
+		put("droplet", int64(d.ID), d.Name, d.Region, d.Size, d.Image, string(d.Status), nanos(d.Created), tagsText(d.Tags), d.UserData)
 	}
 	for _, a := range ch.actions {
 		put("action", int64(a.ID), string(a.Type), string(a.Status), nanos(a.Started), nanos(a.Ended), a.Region, string(a.Volume), int64(a.Droplet), a.SizeGiB, a.Error, a.ReadOnly)

@@ -56,7 +56,7 @@ func TestRefusedDatabases(t *testing.T) {
 		what, says string
 		spoil      func(t *testing.T, path string)
 	}{
-		{"newer", "schema has version 99 and this program knows versions up to 2", func(t *testing.T, p string) { edit(t, p, "PRAGMA user_version = 99") }},
+		{"newer", "schema has version 99 and this program knows versions up to 3", func(t *testing.T, p string) { edit(t, p, "PRAGMA user_version = 99") }},
 		{"foreign", "database of another program", func(t *testing.T, p string) { edit(t, p, "PRAGMA application_id = 5") }},
 		{"text", "damaged or is no database", func(t *testing.T, p string) {
 			if err := os.WriteFile(p, []byte(strings.Repeat("this is no database\n", 1000)), 0o600); err != nil {

@@ -41,7 +41,7 @@ func (s *server) createDroplet(c *call) (int, any, error) {
 		Image   json.RawMessage `json:"image"`
 		Tags    []string        `json:"tags"`
 		Volumes []volumeRef     `json:"volumes"`
-		// What the machine would be given; there is no machine.
+		// What the machine is given; here, what its metadata service answers.
 		UserData string `json:"user_data"`
 	}
 	if err := c.decode(&in); err != nil {
@@ -59,7 +59,7 @@ func (s *server) createDroplet(c *call) (int, any, error) {
 	case many && len(in.Volumes) > 0:
 		return 0, nil, &statusError{status: http.StatusUnprocessableEntity, text: fakecloud.TextAllocations}
 	}
-	n := fakecloud.NewDroplet{Region: in.Region, Size: in.Size, Image: strings.Trim(string(in.Image), `"`), Tags: in.Tags}
+	n := fakecloud.NewDroplet{Region: in.Region, Size: in.Size, Image: strings.Trim(string(in.Image), `"`), Tags: in.Tags, UserData: in.UserData}
 	if n.Image == "null" {
 		n.Image = ""
 	}

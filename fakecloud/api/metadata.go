@@ -86,7 +86,7 @@ func proxyUser(header string) (string, bool) {
 // metadataTree holds the leaves by their path.
 func metadataTree(d fakecloud.Droplet) map[string]string {
 	return map[string]string{
-		"id": idText(d), "hostname": d.Name, "user-data": "", "vendor-data": "", "public-keys": "", "region": d.Region,
+		"id": idText(d), "hostname": d.Name, "user-data": d.UserData, "vendor-data": "", "public-keys": "", "region": d.Region,
 		"interfaces/private/0/type":         "private",
 		"interfaces/private/0/mac":          "02:00:00:00:00:01",
 		"interfaces/private/0/ipv4/address": privateIP(d),
@@ -137,7 +137,7 @@ func metadataDocument(d fakecloud.Droplet) map[string]any {
 	}
 	none := map[string]any{"ipv4": map[string]any{"active": false}}
 	return map[string]any{
-		"droplet_id": d.ID, "hostname": d.Name, "region": d.Region, "vendor_data": "", "public_keys": []string{},
+		"droplet_id": d.ID, "hostname": d.Name, "region": d.Region, "vendor_data": "", "user_data": d.UserData, "public_keys": []string{},
 		"interfaces": map[string]any{
 			"private": []any{map[string]any{"ipv4": ipv4(privateIP(d), "255.255.0.0", "10.132.0.1"), "mac": "02:00:00:00:00:01", "type": "private"}},
 			"public":  []any{map[string]any{"ipv4": ipv4(publicIP(d), "255.255.255.0", "203.0.113.1"), "mac": "02:00:00:00:00:02", "type": "public"}},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/digitalocean/godo"
+
 	"drydock.dev/drydock/fakecloud"
 )
 
@@ -79,6 +81,18 @@ func TestMetadataTree(t *testing.T) {
 		if status, _ := w.fetch(c, w.server.URL+"/metadata/v1/id", "X-Drydock-Droplet", "n9"); status != 404 {
 			t.Errorf("an unknown droplet's metadata: %d", status)
 		}
+		d, _, err := w.do.Droplets.Create(w.Context(), &godo.DropletCreateRequest{Name: "web", Region: "nyc3", Size: "s-1vcpu-1gb",
+			Image: godo.DropletCreateImage{Slug: "debian-13-x64"}, UserData: "#cloud-config\n"})
+		w.must(err)
+		w.settled()
+		w.must(w.cloud.Close())
+		w.reopen(fakecloud.Config{})
+		if status, got := w.fetch(c, w.server.URL+"/metadata/v1/user-data", "X-Drydock-Droplet", itoa(d.ID)); status != 200 || got != "#cloud-config\n" {
+			t.Errorf("user data: %d %q", status, got)
+		}
+		_, _, err = w.do.Droplets.Create(w.Context(), &godo.DropletCreateRequest{Name: "web-2", Region: "nyc3", Size: "s-1vcpu-1gb",
+			Image: godo.DropletCreateImage{Slug: "debian-13-x64"}, UserData: strings.Repeat("x", 64<<10+1)})
+		w.refused(err, 422, "user_data must not be longer than 64 KiB")
 		_, body := get("/metadata/v1.json")
 		var doc struct {
 			ID       int    `json:"droplet_id"`
