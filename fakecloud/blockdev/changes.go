@@ -43,7 +43,7 @@ func compareFiles(ctx context.Context, of, base string) ([]Extent, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, parts = g, union(parts, more)
+		b, parts = g, without(union(parts, more), sameBlocks(f, g))
 	}
 	var out []Extent
 	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
@@ -111,6 +111,29 @@ func union(a, b []Extent) (out []Extent) {
 			continue
 		}
 		out = append(out, e)
+	}
+	return out
+}
+
+// without takes the ranges of minus, ordered like those of parts, out of parts.
+func without(parts, minus []Extent) (out []Extent) {
+	for _, p := range parts {
+		at, end := p.Start, p.Start+p.Length
+		for len(minus) > 0 && minus[0].Start+minus[0].Length <= at {
+			minus = minus[1:]
+		}
+		for _, m := range minus {
+			if m.Start >= end {
+				break
+			}
+			if m.Start > at {
+				out = append(out, Extent{at, m.Start - at})
+			}
+			at = max(at, m.Start+m.Length)
+		}
+		if at < end {
+			out = append(out, Extent{at, end - at})
+		}
 	}
 	return out
 }

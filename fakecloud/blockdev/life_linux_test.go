@@ -284,6 +284,17 @@ func TestReflink(t *testing.T) {
 		t.Errorf("the snapshot is billed for %d bytes", size)
 	}
 	r.must(inner.Create(r.ctx, blockdev.Volume{ID: "copy", Name: "copy"}, blockdev.Image{Size: 256 * mib, From: snap}))
+	// What was written after the snapshot is found without reading what both share.
+	r.write(filepath.Join(mnt, "volumes/inner.img"), 10*mib)
+	const second = blockdev.SnapshotID("second")
+	_, err = inner.Snapshot(r.ctx, v, second, nil)
+	r.must(err)
+	if got, err := inner.Changes(r.ctx, second, snap); err != nil || len(got) != 1 || got[0] != (blockdev.Extent{Start: 10 * mib, Length: mib}) {
+		t.Errorf("changes %v, %v", got, err)
+	}
+	if shared := blockdev.SameBlocks(t, filepath.Join(mnt, "snapshots", string(second)+".img"), filepath.Join(mnt, "snapshots", string(snap)+".img")); shared != 63*mib {
+		t.Errorf("%d bytes are known to be shared, not 63 MiB", shared)
+	}
 	if after := used(); after > before+16*mib {
 		t.Errorf("64 MiB copied twice take %d bytes", after-before)
 	}
