@@ -19,11 +19,12 @@ func asUUID(s string) string {
 // systemID is the node's machine id.
 func systemID(node string) string { return asUUID("drydock machine " + node) }
 
-// bootID names this boot of the node. A node boots when the drydock process starts;
+// bootID names this boot of the node. A node boots when the drydock process starts, and
+// when it is powered on again;
 // its kubelet may be restarted many times in one boot.
-func bootID() string {
+func bootID(boots string) string {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return asUUID(fmt.Sprintf("drydock boot %s %d %s", boot, os.Getpid(), processStart()))
+	return asUUID(fmt.Sprintf("drydock boot %s %d %s %s", boot, os.Getpid(), processStart(), boots))
 }
 
 // processStart tells two processes with one id apart.

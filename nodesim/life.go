@@ -56,7 +56,7 @@ type life struct {
 }
 
 func newLife(ctx context.Context, n *Node) (*life, error) {
-	l := &life{Node: n, ctx: ctx, clock: n.c.Lab.Clock, log: n.c.Log, own: newOwnNode(), house: make(chan struct{}, 1), doubted: make(chan struct{}, 1), bootID: bootID(), ips: newAddresses(n.c.Name)}
+	l := &life{Node: n, ctx: ctx, clock: n.c.Lab.Clock, log: n.c.Log, own: newOwnNode(), house: make(chan struct{}, 1), doubted: make(chan struct{}, 1), bootID: bootID(n.c.Boot), ips: newAddresses(n.c.Name)}
 	l.pods = newPodTable()
 	l.events = record.NewBroadcaster(record.WithContext(ctx))
 	l.recorder = l.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: n.c.Name})
@@ -77,7 +77,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	handler := &pluginmanager.CSI{Drivers: l.csi, Node: l.nodeInfo, Component: n.c.Component, Log: n.c.Log}
 	l.csi.Refresh = handler.Refresh
 	l.plugins = pluginmanager.New(pluginmanager.Config{
-		Dir: n.layout.Registry(), Handlers: map[string]pluginmanager.Handler{"CSIPlugin": handler},
+		Dir: n.layout.Registry(), Handlers: map[string]pluginmanager.Handler{"CSIPlugin": &tap{Handler: handler, life: l, proxies: map[string]func(){}}},
 		Lab: n.c.Lab, Component: n.c.Component, Log: n.c.Log,
 	})
 	_, err := csiDrivers.Informer().AddEventHandler(handlers(func(*storagev1.CSIDriver) { l.csi.DriversChanged() }, func(*storagev1.CSIDriver) { l.csi.DriversChanged() }))

@@ -61,6 +61,11 @@ type Config struct {
 	SELinux volumeplugin.SELinuxMode
 	// Labels are added to the Node object.
 	Labels map[string]string
+	// Boot tells one boot of the machine from another within this process.
+	Boot string
+	// Tap puts the lab's proxy before each driver's socket but those in Tapped, which are proxies already.
+	Tap    bool
+	Tapped []string
 	Log    zerolog.Logger
 }
 

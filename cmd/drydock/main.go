@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"drydock.dev/drydock/internal/cluster"
+	"drydock.dev/drydock/internal/guest"
 )
 
 // The exit codes, which README documents.
@@ -22,7 +23,10 @@ const (
 	exitInterrupted = 130
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	guest.Main()
+	os.Exit(run(os.Args[1:]))
+}
 
 func run(args []string) int {
 	ctx, stop := interruptible()

@@ -8,9 +8,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"drydock.dev/drydock/internal/cluster"
+	"drydock.dev/drydock/internal/guest"
 )
 
 func TestMain(m *testing.M) {
+	guest.Main()
 	testscript.Main(m, map[string]func(){"drydock": main})
 }
 

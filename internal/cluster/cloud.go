@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"drydock.dev/drydock/fakecloud"
@@ -21,11 +23,14 @@ type cloudPart struct {
 	c       *Cluster
 	devices blockdev.Backend
 	handler atomic.Pointer[http.Handler] // nil while the control plane is down
-	log     api.Log                      // of requests, over all lives
+	// answered is closed when the control plane has come up for the first time.
+	answered chan struct{}
+	first    sync.Once
+	log      api.Log // of requests, over all lives
 }
 
 func (c *Cluster) newCloud() (*cloudPart, error) {
-	p := &cloudPart{c: c}
+	p := &cloudPart{c: c, answered: make(chan struct{})}
 	o := blockdev.Options{Links: c.Layout.Links, Lab: c.Lab}
 	var err error
 	if c.Mode == host.Loop {
@@ -47,12 +52,13 @@ func (p *cloudPart) run(ctx context.Context, life *lab.Component) error {
 	}
 	defer cloud.Close()
 	for _, n := range c.NodeNames() {
-		if _, err := cloud.EnsureDroplet(ctx, n); err != nil {
+		if err := p.ensureDroplet(ctx, cloud, n); err != nil {
 			return err
 		}
 	}
 	var h http.Handler = api.New(cloud, api.Config{Token: c.Token(), Requests: &p.log, Log: c.boxLog("cloud")})
 	p.handler.Store(&h)
+	p.first.Do(func() { close(p.answered) })
 	defer p.handler.Store(nil)
 	// The cloud has a life of its own, which a rule may end; this one ends with it, and the other way round.
 	select {
@@ -62,6 +68,26 @@ func (p *cloudPart) run(ctx context.Context, life *lab.Component) error {
 		}
 	case <-cloud.Component().Context().Done():
 		life.Kill()
+	}
+	return nil
+}
+
+// ensureDroplet makes a node's droplet. It runs if the node does: a start of the cluster boots all nodes.
+func (p *cloudPart) ensureDroplet(ctx context.Context, cloud *fakecloud.Cloud, n string) error {
+	id, err := cloud.EnsureDroplet(ctx, n)
+	if err != nil || p.c.machines[n].isOff() {
+		return err
+	}
+	d, err := cloud.Droplet(id)
+	if err != nil || d.Status != fakecloud.DropletOff {
+		return err
+	}
+	a, err := cloud.StartDroplet(ctx, id, fakecloud.PowerOn)
+	if err == nil {
+		_, err = cloud.Wait(ctx, a.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("power on the droplet of node %s: %w", n, err)
 	}
 	return nil
 }

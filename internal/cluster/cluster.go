@@ -48,19 +48,21 @@ type Cluster struct {
 	auth    *authenticator
 	started time.Time
 
-	lock    *lock
-	store   *storage.Store
-	api     *server.Server
-	audit   *os.File   // nil without an audit log
-	cloud   *cloudPart // nil until its devices are ready, and if only the API is served
-	web     *web.Server
-	http    *httpServers
-	parts   *parts
-	tables  map[string]*mounts.Table // simulated mount tables by node, nil in loop mode
-	cancel  context.CancelFunc
-	client  kubernetes.Interface
-	closing sync.Once
-	err     error // of Close; set once
+	lock   *lock
+	store  *storage.Store
+	api    *server.Server
+	audit  *os.File   // nil without an audit log
+	cloud  *cloudPart // nil until its devices are ready, and if only the API is served
+	web    *web.Server
+	http   *httpServers
+	parts  *parts
+	tables map[string]*mounts.Table // simulated mount tables by node, nil in loop mode
+	cancel context.CancelFunc
+	client kubernetes.Interface
+	// machines are the nodes as machines, by name.
+	machines map[string]*machine
+	closing  sync.Once
+	err      error // of Close; set once
 
 }
 
@@ -126,6 +128,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 
 // openBoxes opens what has a database, and prepares the nodes.
 func (c *Cluster) openBoxes() error {
+	c.machines = map[string]*machine{}
 	if c.Mode == host.Sim {
 		c.tables = map[string]*mounts.Table{}
 	}
@@ -133,6 +136,7 @@ func (c *Cluster) openBoxes() error {
 		if err := c.prepareNode(n); err != nil {
 			return err
 		}
+		c.machines[n] = c.newMachine(n)
 	}
 	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca)})
 	if err != nil {
@@ -176,6 +180,26 @@ func (c *Cluster) prepareNode(n string) error {
 			return fmt.Errorf("make directory of node %s: %w", n, err)
 		}
 	}
+	if err := c.clearNode(n); err != nil {
+		return err
+	}
+	if c.tables == nil {
+		return c.shareKubelet(n)
+	}
+	t, err := mounts.OpenTable(l.MountTable(n))
+	if err == nil {
+		err = t.Clear()
+	}
+	if err != nil {
+		return fmt.Errorf("reboot node %s: %w", n, err)
+	}
+	c.tables[n] = t
+	return nil
+}
+
+// clearNode removes what a machine's memory holds: device links and sockets.
+func (c *Cluster) clearNode(n string) error {
+	l := c.Layout
 	for _, pattern := range []string{l.Links(n) + "/*", l.Registry(n) + "/*.sock", l.Kubelet(n) + "/plugins/*/*.sock"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -187,17 +211,6 @@ func (c *Cluster) prepareNode(n string) error {
 			}
 		}
 	}
-	if c.tables == nil {
-		return nil
-	}
-	t, err := mounts.OpenTable(l.MountTable(n))
-	if err == nil {
-		err = t.Clear()
-	}
-	if err != nil {
-		return fmt.Errorf("reboot node %s: %w", n, err)
-	}
-	c.tables[n] = t
 	return nil
 }
 
@@ -249,6 +262,7 @@ func (c *Cluster) RESTConfig(component string) *rest.Config {
 // Close stops the cluster and waits until nothing of it runs.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
+		c.expelGuests()
 		if c.parts != nil {
 			c.parts.stopAll()
 		}

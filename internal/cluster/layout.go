@@ -33,6 +33,9 @@ func (l Layout) Kubelet(n string) string {
 	return filepath.Join(l.Node(n), "var", "lib", "kubelet")
 }
 func (l Layout) MountTable(n string) string { return filepath.Join(l.Node(n), "mounts") }
+
+// NodeScratch is for mounts that a moment later are elsewhere.
+func (l Layout) NodeScratch(n string) string { return filepath.Join(l.Node(n), "scratch") }
 func (l Layout) ControllerSocket(driver string) string {
 	return filepath.Join(l.Root, "csi", driver+".sock")
 }

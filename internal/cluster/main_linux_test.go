@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"drydock.dev/drydock/internal/guest"
 	"drydock.dev/drydock/internal/host"
 )
 
@@ -17,6 +18,14 @@ import (
 const childState = "DRYDOCK_TEST_CLUSTER"
 
 func TestMain(m *testing.M) {
+	guest.Main()
+	if os.Getenv(guestDriver) != "" {
+		if err := runGuestDriver(); err != nil {
+			fmt.Fprintln(os.Stderr, "guest driver:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Geteuid() == 0 {
 		if err := host.EnterPrivate(); err != nil {
 			fmt.Fprintln(os.Stderr, "tests of real devices need a private mount namespace:", err)

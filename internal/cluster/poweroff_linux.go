@@ -14,9 +14,16 @@ func (c *Cluster) powerOff() error {
 	if c.tables != nil {
 		return c.clearTables()
 	}
-	points, err := mountsBelow(c.Layout.Nodes())
-	if err != nil {
+	if err := unmountBelow(c.Layout.Nodes()); err != nil {
 		return fmt.Errorf("power off the nodes: %w", err)
+	}
+	return nil
+}
+
+func unmountBelow(dir string) error {
+	points, err := mountsBelow(dir)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	for _, p := range slices.Backward(points) { // inner mounts before outer ones
@@ -25,8 +32,5 @@ func (c *Cluster) powerOff() error {
 			errs = append(errs, unix.Unmount(p, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("power off the nodes: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -26,6 +26,7 @@ func (c *Cluster) routes() http.Handler {
 		r.Handle(p+"/*", cloud)
 	}
 	r.Mount("/drydock/v1", c.control())
+	r.Mount("/lab/v1", c.labNodes())
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		// Browsers get the dashboard; API clients, which authenticate, the API's own answer for unknown paths.
 		if r.Header.Get("Authorization") != "" && !strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -50,15 +51,7 @@ func noCloud(w http.ResponseWriter, _ *http.Request) {
 // control is what the command line asks of a running cluster.
 func (c *Cluster) control() http.Handler {
 	r := chi.NewRouter()
-	r.Use(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if !c.auth.isOwner(req) {
-				http.Error(w, "this needs the owner's token; it is in the file \"token\" of the state directory", http.StatusUnauthorized)
-				return
-			}
-			next.ServeHTTP(w, req)
-		})
-	})
+	r.Use(c.ownerOnly)
 	r.Get("/status", func(w http.ResponseWriter, req *http.Request) { answer(w, c.Status(req.Context())) })
 	r.Get("/check", func(w http.ResponseWriter, req *http.Request) {
 		problems, err := c.Check(req.Context())
@@ -70,6 +63,17 @@ func (c *Cluster) control() http.Handler {
 	})
 	r.Get("/account", c.serveAccount)
 	return r
+}
+
+// ownerOnly refuses requests without the owner's token.
+func (c *Cluster) ownerOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !c.auth.isOwner(req) {
+			http.Error(w, "this needs the owner's token; it is in the file \"token\" of the state directory", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 func answer(w http.ResponseWriter, v any) {

@@ -116,13 +116,18 @@ func (c *Cluster) addNode(n string) {
 	l, driverName := c.Layout, c.opts.Driver
 	real, proxy := l.NodeDriverSocket(n, driverName), l.NodeSocket(n, driverName)
 	c.parts.add("kubelet", n, func(ctx context.Context, life *lab.Component) error {
+		m := c.machines[n]
+		cfg := c.RESTConfig("kubelet/" + n)
+		cfg.Transport = m.line
 		node, err := nodesim.New(nodesim.Config{
-			Name: n, Root: l.Node(n), RESTConfig: c.RESTConfig("kubelet/" + n), Lab: c.Lab, Component: life,
+			Name: n, Root: l.Node(n), RESTConfig: cfg, Lab: c.Lab, Component: life, Boot: m.boot(), Tap: true, Tapped: []string{proxy},
 			Mounter: c.mounter(n), Simulated: c.Mode == host.Sim, Log: c.boxLog("kubelet").With().Str("node", n).Logger(),
 		})
 		if err != nil {
 			return err
 		}
+		m.lives(node)
+		defer m.lives(nil)
 		return node.Run(ctx)
 	})
 	c.parts.add("proxy", n, c.proxy(real, proxy, n, "kubelet"))
@@ -142,6 +147,11 @@ func (c *Cluster) addNode(n string) {
 }
 
 func (c *Cluster) runDriver(ctx context.Context, cfg driver.Config) error {
+	select { // a cloud is there before the machines in it are
+	case <-c.cloud.answered:
+	case <-ctx.Done():
+		return nil
+	}
 	cfg.Name, cfg.Version, cfg.Lab, cfg.Log = c.opts.Driver, c.opts.Version, c.Lab, c.boxLog("driver")
 	d, err := driver.New(cfg)
 	if err != nil {
