@@ -18,6 +18,9 @@ import (
 // and event streams do not end by themselves; their contexts are cancelled first.
 const shutdownWait = 500 * time.Millisecond
 
+// maxStreams is how many requests share an HTTP/2 connection: a client with hundreds of watches needs no second one.
+const maxStreams = 2000
+
 func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServers {
 	base, cancel := context.WithCancel(context.Background())
 	h := &httpServers{split: newSplit(l), inside: newInside(base, log), cancel: cancel, log: log}
@@ -28,6 +31,7 @@ func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServe
 		}
 	}
 	h.tls, h.plain = make(), make()
+	h.tls.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
 	h.tls.TLSConfig = &tls.Config{Certificates: []tls.Certificate{id.cert}, MinVersion: tls.VersionTLS12}
 	return h
 }
