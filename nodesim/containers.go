@@ -43,6 +43,8 @@ type containers struct {
 	started  time.Time
 	restarts int32
 	exit     int32
+	why      string // of an exit that was not by itself; with text
+	text     string
 	backOff  time.Duration
 	rejected bool
 	reason   string // of a rejection
@@ -112,7 +114,7 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 			left = c.started.Add(duration(pod, RunTime)).Sub(now)
 			if left <= 0 {
 				code, _ := strconv.ParseInt(pod.Annotations[ExitCode], 10, 32)
-				c.state, c.since, c.exit = ended, now, int32(code)
+				c.state, c.since, c.exit, c.why, c.text = ended, now, int32(code), "", ""
 				continue
 			}
 		case ended:
@@ -158,6 +160,11 @@ func (c *containers) stop(now time.Time) {
 	}
 }
 
+// fail ends the containers by an error of their own.
+func (c *containers) fail(now time.Time, reason, message string) {
+	c.state, c.since, c.exit, c.why, c.text = ended, now, 1, reason, message
+}
+
 // reject ends the pod before its containers begin.
 func (c *containers) reject(reason, message string) {
 	c.rejected, c.reason, c.message = true, reason, message
@@ -188,6 +195,9 @@ func (c *containers) statuses(pod *v1.Pod, list []v1.Container, init bool) []v1.
 		default:
 			if done.ExitCode = c.exit; c.exit != 0 {
 				done.Reason = "Error"
+			}
+			if c.why != "" {
+				done.Reason, done.Message = c.why, c.text
 			}
 			if c.started.IsZero() {
 				done.StartedAt, done.FinishedAt = metav1.Time{}, metav1.Time{}

@@ -85,6 +85,9 @@ func (w *worker) conditions(pod *v1.Pod, s *v1.PodStatus, now metav1.Time) []v1.
 		cond(v1.ContainersReady, ready, reason, message),
 		cond(v1.PodScheduled, true, "", ""),
 	}
+	if x, has := w.data.condition(now.Time, pod.Generation); has {
+		out = append(out, x)
+	}
 	have := pod.Status.Conditions
 	if w.written != nil {
 		have = w.written.Conditions

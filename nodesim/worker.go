@@ -49,11 +49,14 @@ type worker struct {
 	uid     types.UID
 	log     logger
 	runtime containers
+	dataRun time.Time     // the start of the containers that data belongs to
+	data    *podData      // nil while the containers do nothing with data
 	written *v1.PodStatus // what the API was last told, or had at first
 }
 
 func (w *worker) run(ctx context.Context) {
 	w.runtime.restore(w.pods.view(w.e).pod, w.bootID)
+	defer func() { w.data.end() }()
 	for ctx.Err() == nil {
 		v := w.pods.view(w.e)
 		var pause time.Duration
@@ -110,7 +113,7 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 		w.log.Warn().Err(err).Msg("containers cannot start")
 		return jittered(pauseError)
 	}
-	again := w.runtime.advance(pod, w.clock.Now())
+	again := w.act(ctx, pod)
 	if !w.tell(ctx, pod) {
 		return jittered(pauseError)
 	}
@@ -121,6 +124,28 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 	}
 	if again == 0 || again > pauseResync {
 		return jittered(pauseResync)
+	}
+	return again
+}
+
+// act moves the containers on as far as the time allows, with the data that they have. It returns how long until the next step.
+func (w *worker) act(ctx context.Context, pod *v1.Pod) time.Duration {
+	again := w.runtime.advance(pod, w.clock.Now())
+	if w.runtime.state != running {
+		w.data.end()
+		return again
+	}
+	if !wantsData(pod) {
+		return again
+	}
+	if w.data == nil || w.dataRun != w.runtime.started {
+		w.data.end()
+		w.data, w.dataRun = w.beginData(ctx, pod), w.runtime.started
+	}
+	if err := w.data.failure(); err != nil {
+		w.data.end()
+		w.runtime.fail(w.clock.Now(), reasonData, err.Error())
+		return w.runtime.advance(pod, w.clock.Now())
 	}
 	return again
 }
@@ -142,6 +167,7 @@ func (w *worker) advanceTo(p phase) {
 // stopContainers ends the containers and says so: only then may the volumes go, and
 // may the controller forget that the pod uses them.
 func (w *worker) stopContainers(ctx context.Context, v view) {
+	w.data.end()
 	w.runtime.stop(w.clock.Now())
 	if v.assigned && !w.insist(ctx, "write that the pod's containers ended", func() error { return w.write(ctx, v.pod) }) {
 		return
