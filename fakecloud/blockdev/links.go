@@ -32,7 +32,14 @@ func (b *base) link(ctx context.Context, v Volume, droplet, path, device string)
 		return nil
 	}
 	done, err := b.op(ctx, "link", v, droplet, func() error {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		// Nearly always the directory is there and the link is not.
+		err := os.Symlink(device, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+				err = os.Symlink(device, path)
+			}
+		}
+		if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		tmp := path + tmpSuffix
