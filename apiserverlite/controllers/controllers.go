@@ -24,6 +24,7 @@ import (
 
 	"drydock.dev/drydock/apiserverlite/controllers/attachdetach"
 	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/apiserverlite/controllers/deployment"
 	"drydock.dev/drydock/apiserverlite/controllers/ephemeral"
 	"drydock.dev/drydock/apiserverlite/controllers/expand"
 	"drydock.dev/drydock/apiserverlite/controllers/garbagecollector"
@@ -32,7 +33,9 @@ import (
 	"drydock.dev/drydock/apiserverlite/controllers/podgc"
 	"drydock.dev/drydock/apiserverlite/controllers/protection"
 	"drydock.dev/drydock/apiserverlite/controllers/pvbinder"
+	"drydock.dev/drydock/apiserverlite/controllers/replicaset"
 	"drydock.dev/drydock/apiserverlite/controllers/scheduler"
+	"drydock.dev/drydock/apiserverlite/controllers/statefulset"
 	"drydock.dev/drydock/apiserverlite/controllers/tainteviction"
 	"drydock.dev/drydock/internal/lab"
 )
@@ -78,6 +81,9 @@ func all() []entry {
 		{expand.Name, func(e control.Env, _ Config) control.Controller { return expand.New(e) }},
 		{namespace.Name, func(e control.Env, c Config) control.Controller { return namespace.New(e, c.Namespace) }},
 		{garbagecollector.Name, func(e control.Env, _ Config) control.Controller { return garbagecollector.New(e) }},
+		{statefulset.Name, func(e control.Env, _ Config) control.Controller { return statefulset.New(e) }},
+		{replicaset.Name, func(e control.Env, _ Config) control.Controller { return replicaset.New(e) }},
+		{deployment.Name, func(e control.Env, _ Config) control.Controller { return deployment.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
 		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},
@@ -96,7 +102,8 @@ func Names() []string {
 // Points lists the kill points of all controllers.
 func Points() []lab.Point {
 	return slices.Concat(pvbinder.Points(), scheduler.Points(), attachdetach.Points(), protection.Points(),
-		ephemeral.Points(), namespace.Points(), garbagecollector.Points(), podgc.Points(), nodelifecycle.Points())
+		ephemeral.Points(), namespace.Points(), garbagecollector.Points(), podgc.Points(), nodelifecycle.Points(),
+		statefulset.Points(), replicaset.Points(), deployment.Points())
 }
 
 // Run runs the controllers until ctx or the component ends, and returns when all of

@@ -1,0 +1,157 @@
+// Package deployment moves a Deployment's pods from the replica set of one template to that of the next.
+//
+//	template new -> a replica set of its own -> scaled up as far as maxSurge lets, the others down as far as
+//	maxUnavailable lets -> all available -> old sets stay at 0, as many as revisionHistoryLimit says
+//
+// Recreate scales the old sets to 0 first and waits until their pods are gone. A paused deployment is scaled
+// but does not move. Replica sets that belong to nobody are not adopted.
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/record"
+
+	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/internal/lab"
+)
+
+// Name of this controller, as in controllers.Config.Without.
+const Name = "deployment"
+
+const (
+	workers            = 2
+	revisionAnnotation = "deployment.kubernetes.io/revision"
+	desiredAnnotation  = "deployment.kubernetes.io/desired-replicas"
+	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
+)
+
+var (
+	kind        = appsv1.SchemeGroupVersion.WithKind("Deployment")
+	pointMade   = lab.Point{Component: "controllers", Name: "after a deployment's new replica set is created, before the old ones shrink"}
+	pointScaled = lab.Point{Component: "controllers", Name: "after one replica set of a deployment is scaled, before the next"}
+)
+
+// Points lists the kill points of this package.
+func Points() []lab.Point { return []lab.Point{pointMade, pointScaled} }
+
+// Controller moves deployments. Make it with New.
+type Controller struct {
+	env         control.Env
+	events      record.EventRecorder
+	deployments appslisters.DeploymentLister
+	sets        appslisters.ReplicaSetLister
+	queue       control.Queue[types.NamespacedName]
+}
+
+// New registers the controller's handlers.
+func New(env control.Env) *Controller {
+	env = env.For(Name)
+	apps := env.Informers.Apps().V1()
+	c := &Controller{
+		env:         env,
+		events:      env.Recorder("deployment-controller"),
+		deployments: apps.Deployments().Lister(),
+		sets:        apps.ReplicaSets().Lister(),
+		queue:       control.NewQueue[types.NamespacedName](env),
+	}
+	control.Register(apps.Deployments().Informer(), control.On[*appsv1.Deployment]{Any: func(d *appsv1.Deployment) { c.queue.Add(nameOf(d)) }})
+	control.Register(apps.ReplicaSets().Informer(), control.On[*appsv1.ReplicaSet]{Any: func(s *appsv1.ReplicaSet) {
+		if ref := metav1.GetControllerOf(s); ref != nil && ref.Kind == kind.Kind {
+			c.queue.Add(types.NamespacedName{Namespace: s.Namespace, Name: ref.Name})
+		}
+	}})
+	return c
+}
+
+// Run moves deployments until ctx ends.
+func (c *Controller) Run(ctx context.Context) { control.Work(ctx, c.env, workers, c.queue, c.sync) }
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
+	cached, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	all, err := c.sets.ReplicaSets(key.Namespace).List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	r := &round{c: c, d: cached.DeepCopy()}
+	for _, s := range all {
+		if ref := metav1.GetControllerOf(s); ref != nil && ref.UID == r.d.UID {
+			r.old = append(r.old, s)
+		}
+	}
+	slices.SortFunc(r.old, func(a, b *appsv1.ReplicaSet) int { return int(revision(a) - revision(b)) })
+	if i := slices.IndexFunc(r.old, func(s *appsv1.ReplicaSet) bool { return sameTemplate(&s.Spec.Template, &r.d.Spec.Template) }); i >= 0 {
+		r.next = r.old[i]
+		r.old = slices.Delete(r.old, i, i+1)
+	}
+	var acted error
+	if r.d.DeletionTimestamp == nil {
+		acted = r.run(ctx)
+	}
+	if err := r.writeStatus(ctx); err != nil && acted == nil {
+		acted = err
+	}
+	if acted != nil {
+		return fmt.Errorf("deployment %s: %w", key, acted)
+	}
+	return nil
+}
+
+func revision(s metav1.Object) int64 {
+	n, _ := strconv.ParseInt(s.GetAnnotations()[revisionAnnotation], 10, 64)
+	return n
+}
+
+func (r *round) say(kind, reason, format string, args ...any) {
+	r.c.events.Eventf(r.d, kind, reason, format, args...)
+}
+
+// scale sets a replica set's size.
+func (r *round) scale(ctx context.Context, s *appsv1.ReplicaSet, n int32) (*appsv1.ReplicaSet, error) {
+	was := size(s)
+	most := *r.d.Spec.Replicas + r.surge()
+	want := map[string]string{desiredAnnotation: strconv.Itoa(int(*r.d.Spec.Replicas)), maxAnnotation: strconv.Itoa(int(most))}
+	if was == n && s.Annotations[desiredAnnotation] == want[desiredAnnotation] && s.Annotations[maxAnnotation] == want[maxAnnotation] {
+		return s, nil
+	}
+	s = s.DeepCopy()
+	s.Spec.Replicas = &n
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	for k, v := range want {
+		s.Annotations[k] = v
+	}
+	out, err := r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("scale replica set %s: %w", s.Name, err)
+	}
+	if was != n {
+		way := "up"
+		if n < was {
+			way = "down"
+		}
+		r.say(corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", way, s.Name, was, n)
+		r.c.env.Point(pointScaled, s.Name)
+	}
+	return out, nil
+}

@@ -1,0 +1,252 @@
+// Package replicaset keeps as many pods of a template as a ReplicaSet wants.
+//
+// Promises. A round acts only on a cache that shows all that earlier rounds wrote, so that no pod is made twice.
+// Of too many pods those go first that are the least use: without a node, not ready, young.
+package replicaset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+
+	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/apiserverlite/controllers/workload"
+	"drydock.dev/drydock/internal/lab"
+)
+
+// Name of this controller, as in controllers.Config.Without.
+const Name = "replicaset"
+
+const (
+	workers = 2
+	burst   = 500 // pods that one round makes or deletes
+)
+
+var (
+	kind         = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+	pointCreated = lab.Point{Component: "controllers", Name: "after one pod of a replica set is created, before the next"}
+)
+
+// Points lists the kill points of this package.
+func Points() []lab.Point { return []lab.Point{pointCreated} }
+
+// Controller keeps pods. Make it with New.
+type Controller struct {
+	env     control.Env
+	events  record.EventRecorder
+	sets    appslisters.ReplicaSetLister
+	pods    cache.Indexer
+	pending workload.Pending
+	queue   control.Queue[types.NamespacedName]
+}
+
+// New registers the controller's handlers.
+func New(env control.Env) *Controller {
+	env = env.For(Name)
+	core, apps := env.Informers.Core().V1(), env.Informers.Apps().V1()
+	c := &Controller{
+		env:     env,
+		events:  env.Recorder("replicaset-controller"),
+		sets:    apps.ReplicaSets().Lister(),
+		pods:    core.Pods().Informer().GetIndexer(),
+		pending: workload.Pending{Clock: env.Clock()},
+		queue:   control.NewQueue[types.NamespacedName](env),
+	}
+	workload.IndexPods(core.Pods().Informer())
+	control.Register(apps.ReplicaSets().Informer(), control.On[*appsv1.ReplicaSet]{Any: func(s *appsv1.ReplicaSet) { c.queue.Add(nameOf(s)) }})
+	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Update: func(old, _ *corev1.Pod) { c.podSeen(old) }, Any: c.podSeen})
+	return c
+}
+
+// Run keeps pods until ctx ends.
+func (c *Controller) Run(ctx context.Context) { control.Work(ctx, c.env, workers, c.queue, c.sync) }
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func (c *Controller) podSeen(p *corev1.Pod) {
+	if ref := metav1.GetControllerOf(p); ref != nil {
+		if ref.Kind == kind.Kind {
+			key := types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}
+			c.pending.Shown(key, p.UID)
+			c.queue.Add(key)
+		}
+		return
+	}
+	if sets, err := c.sets.GetPodReplicaSets(p); err == nil {
+		for _, s := range sets {
+			c.queue.Add(nameOf(s))
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
+	if wait, any := c.pending.Any(key); any {
+		c.queue.AddAfter(key, wait)
+		return nil
+	}
+	s, err := c.sets.ReplicaSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector)
+	if err != nil {
+		return nil // the API lets no such set in
+	}
+	owner := workload.Owner{Object: s, Kind: kind, Selector: selector}
+	pods, err := owner.Claim(ctx, c.env.Client, c.pods)
+	if err != nil {
+		return fmt.Errorf("replica set %s: %w", key, err)
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return workload.Ended(p) || p.DeletionTimestamp != nil })
+	var acted error
+	if s.DeletionTimestamp == nil {
+		acted = c.act(ctx, s, owner, pods)
+	}
+	if err := c.writeStatus(ctx, s, pods, acted); err != nil {
+		return fmt.Errorf("replica set %s: %w", key, err)
+	}
+	if acted != nil {
+		return fmt.Errorf("replica set %s: %w", key, acted)
+	}
+	return nil
+}
+
+// act makes or deletes what is missing or too much.
+func (c *Controller) act(ctx context.Context, s *appsv1.ReplicaSet, owner workload.Owner, pods []*corev1.Pod) error {
+	missing := int(ptr.Deref(s.Spec.Replicas, 1)) - len(pods)
+	for range min(missing, burst) {
+		if err := c.create(ctx, s, owner); err != nil {
+			return err
+		}
+	}
+	if missing >= 0 {
+		return nil
+	}
+	slices.SortStableFunc(pods, leastUseful)
+	for _, p := range pods[:min(-missing, burst)] {
+		if err := c.remove(ctx, s, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Controller) create(ctx context.Context, s *appsv1.ReplicaSet, owner workload.Owner) error {
+	p := owner.FromTemplate(&s.Spec.Template)
+	p.GenerateName = s.Name + "-"
+	made, err := c.env.Client.CoreV1().Pods(s.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	if err != nil {
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil // nothing can be made there any more
+		}
+		c.events.Eventf(s, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+		return fmt.Errorf("create pod: %w", err)
+	}
+	c.pending.Wrote(nameOf(s), made.UID, func() bool { _, shown, _ := c.pods.Get(made); return shown })
+	c.events.Eventf(s, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
+	c.env.Point(pointCreated, made.Name)
+	return nil
+}
+
+func (c *Controller) remove(ctx context.Context, s *appsv1.ReplicaSet, p *corev1.Pod) error {
+	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		c.events.Eventf(s, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+		return fmt.Errorf("delete pod %s: %w", p.Name, err)
+	}
+	c.pending.Wrote(nameOf(s), p.UID, func() bool {
+		o, shown, _ := c.pods.Get(p)
+		return !shown || o.(*corev1.Pod).UID != p.UID || o.(*corev1.Pod).DeletionTimestamp != nil
+	})
+	c.events.Eventf(s, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+	return nil
+}
+
+// leastUseful orders pods by who goes first.
+func leastUseful(a, b *corev1.Pod) int {
+	rank := func(p *corev1.Pod) int {
+		n := 0
+		if p.Spec.NodeName != "" {
+			n += 4
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			n += 2
+		}
+		if _, ready := workload.Ready(p); ready {
+			n++
+		}
+		return n
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+}
+
+func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods []*corev1.Pod, failure error) error {
+	st := appsv1.ReplicaSetStatus{Replicas: int32(len(pods)), ObservedGeneration: s.Generation, Conditions: s.Status.Conditions, TerminatingReplicas: s.Status.TerminatingReplicas}
+	template := labels.Set(s.Spec.Template.Labels).AsSelectorPreValidated()
+	var again time.Duration
+	for _, p := range pods {
+		if template.Matches(labels.Set(p.Labels)) {
+			st.FullyLabeledReplicas++
+		}
+		if _, ready := workload.Ready(p); !ready {
+			continue
+		}
+		st.ReadyReplicas++
+		if wait, ok := workload.Available(p, s.Spec.MinReadySeconds, c.env.Clock().Now()); ok {
+			st.AvailableReplicas++
+		} else if again == 0 || wait < again {
+			again = wait
+		}
+	}
+	if again > 0 {
+		c.queue.AddAfter(nameOf(s), again)
+	}
+	st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(x appsv1.ReplicaSetCondition) bool { return x.Type == appsv1.ReplicaSetReplicaFailure })
+	if failure != nil {
+		failed := appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: failure.Error(),
+			LastTransitionTime: metav1.NewTime(c.env.Clock().Now())}
+		for _, x := range s.Status.Conditions {
+			if x.Type == failed.Type {
+				failed.LastTransitionTime = x.LastTransitionTime
+			}
+		}
+		st.Conditions = append(st.Conditions, failed)
+	}
+	if equality.Semantic.DeepEqual(st, s.Status) || len(st.Conditions) == 0 && len(s.Status.Conditions) == 0 && sameCounts(st, s.Status) {
+		return nil
+	}
+	out := s.DeepCopy()
+	out.Status = st
+	if _, err := c.env.Client.AppsV1().ReplicaSets(s.Namespace).UpdateStatus(ctx, out, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
+func sameCounts(a, b appsv1.ReplicaSetStatus) bool {
+	a.Conditions, b.Conditions = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
+}
