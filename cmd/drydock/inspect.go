@@ -211,7 +211,7 @@ failure as well.`,
 			if failed {
 				return exitCode(exitFailed)
 			}
-			if format == "" {
+			if format == "" && len(charges) == 0 {
 				fmt.Fprintln(out, "clean: API, cloud, kernel and files agree")
 			}
 			return nil
