@@ -264,6 +264,26 @@ func TestShared(t *testing.T) {
 	})
 }
 
+// TestReadOnlyGrows: nobody can write a read-only device; the cloud resizes it all the same.
+func TestReadOnlyGrows(t *testing.T) {
+	both(t, func(r *rig) {
+		r.must(r.Create(r.ctx, vol, blockdev.Image{Size: 16 * mib}))
+		device, err := r.Attach(r.ctx, vol, blockdev.Target{Droplet: "n1", ReadOnly: true})
+		r.must(err)
+		r.must(r.Grow(r.ctx, vol, 16*mib, 32*mib))
+		if n := r.size(device); n != 32*mib {
+			r.Errorf("the device has %d bytes", n)
+		}
+		_, err = r.Snapshot(r.ctx, vol, snap, nil)
+		r.must(err)
+		r.must(r.Detach(r.ctx, vol))
+		r.must(r.Grow(r.ctx, vol, 32*mib, 48*mib))
+		_, err = r.Attach(r.ctx, vol, n1)
+		r.must(err)
+		r.write(r.link("n1"), 40*mib)
+	})
+}
+
 func TestRepeatedAndRefused(t *testing.T) {
 	both(t, func(r *rig) {
 		r.must(r.Create(r.ctx, vol, blockdev.Image{Size: 16 * mib}))

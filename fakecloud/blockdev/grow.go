@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -67,7 +68,16 @@ func enlarge(path string, size int64) error {
 	if err != nil || info.Size() >= size {
 		return err
 	}
-	return setSize(size, func(n int64) error { return os.Truncate(path, n) })
+	err = setSize(size, func(n int64) error { return os.Truncate(path, n) })
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	// A simulated device that is attached read-only; without privileges its mode counts.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return err
+	}
+	err = setSize(size, func(n int64) error { return os.Truncate(path, n) })
+	return errors.Join(err, os.Chmod(path, info.Mode().Perm()))
 }
 
 // Slack is by how much an image may fall short of a volume of the largest size:
