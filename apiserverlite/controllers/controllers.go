@@ -24,6 +24,7 @@ import (
 
 	"drydock.dev/drydock/apiserverlite/controllers/attachdetach"
 	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/apiserverlite/controllers/daemonset"
 	"drydock.dev/drydock/apiserverlite/controllers/deployment"
 	"drydock.dev/drydock/apiserverlite/controllers/ephemeral"
 	"drydock.dev/drydock/apiserverlite/controllers/expand"
@@ -84,6 +85,7 @@ func all() []entry {
 		{statefulset.Name, func(e control.Env, _ Config) control.Controller { return statefulset.New(e) }},
 		{replicaset.Name, func(e control.Env, _ Config) control.Controller { return replicaset.New(e) }},
 		{deployment.Name, func(e control.Env, _ Config) control.Controller { return deployment.New(e) }},
+		{daemonset.Name, func(e control.Env, _ Config) control.Controller { return daemonset.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
 		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},
@@ -103,7 +105,7 @@ func Names() []string {
 func Points() []lab.Point {
 	return slices.Concat(pvbinder.Points(), scheduler.Points(), attachdetach.Points(), protection.Points(),
 		ephemeral.Points(), namespace.Points(), garbagecollector.Points(), podgc.Points(), nodelifecycle.Points(),
-		statefulset.Points(), replicaset.Points(), deployment.Points())
+		statefulset.Points(), replicaset.Points(), deployment.Points(), daemonset.Points())
 }
 
 // Run runs the controllers until ctx or the component ends, and returns when all of

@@ -24,6 +24,7 @@ var stories = []struct {
 	{"static", staticVolumes},
 	{"owners", ownersGo},
 	{"namespace", namespaceGoes},
+	{"workloads", workloadsRoll},
 	{"lost node", nodeLost},
 }
 

@@ -315,3 +315,89 @@ func TestReplicaSetMakesNoPodTwice(t *testing.T) {
 		t.Errorf("%d pods were made", made)
 	}
 }
+
+// workloadsRoll brings up one of each kind that makes pods, and gives the deployment a new template.
+func workloadsRoll(w *world) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	wait := w.play(ctx, (&kubelet{w: w}).run)
+	defer func() { cancel(); wait() }()
+	w.addNode("n1", 7)
+	w.addClass("fast", storagev1.VolumeBindingImmediate)
+	_, err := w.client.AppsV1().StatefulSets("default").Create(w.ctx, statefulSet(1), metav1.CreateOptions{})
+	w.check(err)
+	w.set(settled(1))
+	c := w.client.AppsV1().Deployments("default")
+	d := deploymentOf(1)
+	d.Spec.Selector.MatchLabels["app"], d.Spec.Template.Labels["app"] = "front", "front"
+	_, err = c.Create(w.ctx, d, metav1.CreateOptions{})
+	w.check(err)
+	until(w, "deployment", lister(c.List), c.Watch, func(d *appsv1.Deployment) bool { return d.Status.AvailableReplicas == 1 })
+	_, err = c.Patch(w.ctx, "front", types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"two"}]}}}}`), metav1.PatchOptions{})
+	w.check(err)
+	until(w, "deployment of two", lister(c.List), c.Watch, func(d *appsv1.Deployment) bool {
+		return d.Status.ObservedGeneration == d.Generation && d.Annotations["deployment.kubernetes.io/revision"] == "2" && d.Status.Replicas == 1 && d.Status.UpdatedReplicas == 1 && d.Status.AvailableReplicas == 1
+	})
+	ds := w.client.AppsV1().DaemonSets("default")
+	set := daemonSet()
+	_, err = ds.Create(w.ctx, set, metav1.CreateOptions{})
+	w.check(err)
+	until(w, "daemon set", lister(ds.List), ds.Watch, func(s *appsv1.DaemonSet) bool { return s.Status.NumberAvailable == 1 })
+	pods, err := w.client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	w.check(err)
+	alive := 0
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil {
+			alive++
+		}
+	}
+	if alive > 4 {
+		w.t.Errorf("%d pods for three of one each", alive)
+	}
+}
+
+func daemonSet() *appsv1.DaemonSet {
+	s := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Template: workloadTemplate("one")}}
+	s.Spec.Template.Labels["app"] = "agent"
+	return s
+}
+
+func TestDaemonSetHasOnePodOnEachNodeItIsFor(t *testing.T) {
+	w := newWorld(t)
+	k := &kubelet{w: w}
+	for _, n := range []string{"n1", "n2", "n3"} {
+		w.addNode(n, 10)
+	}
+	_, err := w.client.CoreV1().Nodes().Patch(w.ctx, "n2", types.MergePatchType, []byte(`{"spec":{"taints":[{"key":"mine","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+	w.check(err)
+	w.start(k.run)
+	c := w.client.AppsV1().DaemonSets("default")
+	_, err = c.Create(w.ctx, daemonSet(), metav1.CreateOptions{})
+	w.check(err)
+	on := func(n int32) {
+		t.Helper()
+		until(w, "daemon set", lister(c.List), c.Watch, func(s *appsv1.DaemonSet) bool {
+			st := s.Status
+			return st.ObservedGeneration == s.Generation && st.DesiredNumberScheduled == n && st.NumberAvailable == n && st.UpdatedNumberScheduled == n && st.NumberMisscheduled == 0
+		})
+	}
+	on(2)
+	_, err = w.client.CoreV1().Nodes().Patch(w.ctx, "n2", types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{})
+	w.check(err)
+	on(3)
+	_, err = c.Patch(w.ctx, "agent", types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"two"}]}}}}`), metav1.PatchOptions{})
+	w.check(err)
+	on(3)
+	pods, err := w.client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	w.check(err)
+	nodes := map[string]int{}
+	for _, p := range pods.Items {
+		nodes[p.Spec.NodeName]++
+		if p.Spec.Containers[0].Image != "two" {
+			t.Errorf("%s runs %s", p.Name, p.Spec.Containers[0].Image)
+		}
+	}
+	if len(nodes) != 3 || len(pods.Items) != 3 {
+		t.Errorf("pods on nodes: %v", nodes)
+	}
+}
