@@ -244,7 +244,7 @@ func newGet(f *flags) *cobra.Command {
 	var namespace, format string
 	var all, wide bool
 	cmd := &cobra.Command{
-		Use: "get RESOURCE [NAME]", Short: "Show objects as tables", Args: cobra.RangeArgs(1, 2),
+		Use: "get RESOURCE[,RESOURCE...] [NAME]", Short: "Show objects as tables", Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch format {
 			case "", "json":
@@ -253,6 +253,10 @@ func newGet(f *flags) *cobra.Command {
 			default:
 				return usageError{fmt.Errorf("output format %q: wide and json are known; kubectl knows more", format)}
 			}
+			kinds := strings.Split(args[0], ",")
+			if format == "json" && len(kinds) > 1 {
+				return usageError{errors.New("json is for one resource at a time")}
+			}
 			k, err := f.kube()
 			if err != nil {
 				return err
@@ -260,7 +264,16 @@ func newGet(f *flags) *cobra.Command {
 			if all {
 				namespace = ""
 			}
-			return k.get(cmd.Context(), cmd.OutOrStdout(), args, namespace, format == "json", wide)
+			for i, kind := range kinds {
+				if i > 0 {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				args[0] = kind
+				if err := k.get(cmd.Context(), cmd.OutOrStdout(), args, namespace, format == "json", wide); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace to look in")
