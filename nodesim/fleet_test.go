@@ -67,7 +67,7 @@ func newFleet(t *testing.T) *fleet {
 
 // restart begins a node's next life, after every call of the last one has ended.
 func (f *fleet) restart(n *world) {
-	n.guest.work.Wait()
+	n.guest.settle(f.ctx)
 	f.watch.newLife(n.name)
 	n.startKubelet()
 }

@@ -13,6 +13,7 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/mount-utils"
 
@@ -41,10 +42,58 @@ type guest struct {
 	order   func(method, volume, target string) // is told of each call before its work; set before start
 	ended   func(method, volume, target string, err error)
 	work    sync.WaitGroup // calls under way
+	conns   connections
 	stops   []func()
 
 	max      atomic.Int64 // of volumes on the node
 	unstaged bool         // it publishes what is not staged; set before start
+}
+
+// connections counts the connections that callers have open.
+type connections struct {
+	mu   sync.Mutex
+	open int           // guarded by mu
+	none chan struct{} // guarded by mu: closes when open is 0; nil if nobody waits
+}
+
+func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (c *connections) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s.(type) {
+	case *stats.ConnBegin:
+		c.open++
+	case *stats.ConnEnd:
+		c.open--
+	}
+	if c.open == 0 && c.none != nil {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// settle waits until nobody is connected and no call is under way: whatever a kubelet
+// that died has sent has then been done, or never will be.
+func (g *guest) settle(ctx context.Context) {
+	g.conns.mu.Lock()
+	var none chan struct{}
+	if g.conns.open > 0 {
+		if g.conns.none == nil {
+			g.conns.none = make(chan struct{})
+		}
+		none = g.conns.none
+	}
+	g.conns.mu.Unlock()
+	if none != nil {
+		select {
+		case <-none:
+		case <-ctx.Done():
+		}
+	}
+	g.work.Wait()
 }
 
 type registrar struct {
@@ -94,7 +143,7 @@ func (g *guest) serve(t *testing.T, path string, register func(*grpc.Server)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(grpc.StatsHandler(&g.conns))
 	register(s)
 	done := make(chan struct{})
 	go func() { defer close(done); s.Serve(l) }()
@@ -111,9 +160,12 @@ func (g *guest) stop() {
 func (g *guest) ring() { close(g.changed); g.changed = make(chan struct{}) }
 
 // call records a call and does its work, unless it is told to fail.
-func (g *guest) call(method, volume, target string, work func() error) (err error) {
+func (g *guest) call(ctx context.Context, method, volume, target string, work func() error) (err error) {
 	g.work.Add(1)
 	defer g.work.Done()
+	if ctx.Err() != nil {
+		return ctx.Err() // the caller has died before its call began
+	}
 	if g.ended != nil {
 		defer func() { g.ended(method, volume, target, err) }()
 	}
@@ -205,24 +257,24 @@ func (g *guest) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesR
 	return r, nil
 }
 
-func (g *guest) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
+func (g *guest) NodeStageVolume(ctx context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
 	g.mu.Lock()
 	g.stages = append(g.stages, r)
 	g.mu.Unlock()
-	return &csipb.NodeStageVolumeResponse{}, g.call("Stage", r.VolumeId, r.StagingTargetPath, func() error {
+	return &csipb.NodeStageVolumeResponse{}, g.call(ctx, "Stage", r.VolumeId, r.StagingTargetPath, func() error {
 		return g.mount("/dev/disk/by-id/"+r.VolumeId, r.StagingTargetPath)
 	})
 }
 
-func (g *guest) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
-	return &csipb.NodeUnstageVolumeResponse{}, g.call("Unstage", r.VolumeId, r.StagingTargetPath, func() error { return g.unmount(r.StagingTargetPath) })
+func (g *guest) NodeUnstageVolume(ctx context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
+	return &csipb.NodeUnstageVolumeResponse{}, g.call(ctx, "Unstage", r.VolumeId, r.StagingTargetPath, func() error { return g.unmount(r.StagingTargetPath) })
 }
 
-func (g *guest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+func (g *guest) NodePublishVolume(ctx context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
 	g.mu.Lock()
 	g.pubs = append(g.pubs, r)
 	g.mu.Unlock()
-	return &csipb.NodePublishVolumeResponse{}, g.call("Publish", r.VolumeId, r.TargetPath, func() error {
+	return &csipb.NodePublishVolumeResponse{}, g.call(ctx, "Publish", r.VolumeId, r.TargetPath, func() error {
 		if r.StagingTargetPath != "" && !g.unstaged {
 			if not, err := g.mounter.IsLikelyNotMountPoint(r.StagingTargetPath); err != nil || not {
 				return fmt.Errorf("publish %s before it is staged (%v)", r.VolumeId, err)
@@ -239,8 +291,8 @@ func (g *guest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeR
 	})
 }
 
-func (g *guest) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
-	return &csipb.NodeUnpublishVolumeResponse{}, g.call("Unpublish", r.VolumeId, r.TargetPath, func() error {
+func (g *guest) NodeUnpublishVolume(ctx context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
+	return &csipb.NodeUnpublishVolumeResponse{}, g.call(ctx, "Unpublish", r.VolumeId, r.TargetPath, func() error {
 		if err := g.unmount(r.TargetPath); err != nil {
 			return err
 		}
@@ -248,12 +300,12 @@ func (g *guest) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVol
 	})
 }
 
-func (g *guest) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRequest) (*csipb.NodeExpandVolumeResponse, error) {
+func (g *guest) NodeExpandVolume(ctx context.Context, r *csipb.NodeExpandVolumeRequest) (*csipb.NodeExpandVolumeResponse, error) {
 	g.mu.Lock()
 	g.grown = append(g.grown, r)
 	g.mu.Unlock()
 	return &csipb.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()},
-		g.call("Expand", r.VolumeId, r.VolumePath, func() error { return nil })
+		g.call(ctx, "Expand", r.VolumeId, r.VolumePath, func() error { return nil })
 }
 
 func (g *guest) mount(source, target string) error {

@@ -37,6 +37,13 @@ func TestKillAtEveryPoint(t *testing.T) {
 			p.Spec.Containers[0].VolumeMounts[0].SubPath = "a/b"
 			return p
 		},
+		"flex": func(w *world) *v1.Pod {
+			w.installFlex("example.com~disk", `{"attach": true}`)
+			w.addVolume("c", "vol-1", asFlex("example.com/disk"))
+			p := pod("p", "c")
+			p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(os.Getgid()))}
+			return p
+		},
 		"local": localPod,
 		"inline": func(w *world) *v1.Pod {
 			w.addDriver(func(d *storagev1.CSIDriver) {

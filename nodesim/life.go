@@ -71,7 +71,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	}
 	l.csi = csi.New(l.host)
 	l.volumes = volumemanager.New(volumemanager.Config{
-		Host: l.host, Plugins: volumeplugin.NewRegistry(l.allPlugins()...), Pods: l.pods, Recorder: l.recorder, Attached: l.own.attached,
+		Host: l.host, Plugins: l.registry(), Pods: l.pods, Recorder: l.recorder, Attached: l.own.attached,
 	})
 	l.nodeInfo = &pluginmanager.NodeInfo{Client: n.client, Name: n.c.Name, Retry: l.retryPatch}
 	handler := &pluginmanager.CSI{Drivers: l.csi, Node: l.nodeInfo, Component: n.c.Component, Log: n.c.Log}

@@ -38,6 +38,7 @@ import (
 	"drydock.dev/drydock/nodesim/volumeplugin/content"
 	"drydock.dev/drydock/nodesim/volumeplugin/csi"
 	"drydock.dev/drydock/nodesim/volumeplugin/emptydir"
+	"drydock.dev/drydock/nodesim/volumeplugin/flexvolume"
 	"drydock.dev/drydock/nodesim/volumeplugin/hostpath"
 	"drydock.dev/drydock/nodesim/volumeplugin/subpath"
 )
@@ -230,6 +231,8 @@ func pluginOf(v *v1.Volume) string {
 		return "kubernetes.io/projected"
 	case v.DownwardAPI != nil:
 		return "kubernetes.io/downward-api"
+	case v.FlexVolume != nil:
+		return v.FlexVolume.Driver
 	}
 	return ""
 }
@@ -281,7 +284,7 @@ func (n *Node) Expected() Expected {
 
 // Points lists the places where a kubelet can be killed.
 func Points() []lab.Point {
-	return slices.Concat(points(), volumemanager.Points(), csi.Points(), subpath.Points(), emptydir.Points(), content.Points(), pluginmanager.Points())
+	return slices.Concat(points(), volumemanager.Points(), csi.Points(), subpath.Points(), flexvolume.Points(), emptydir.Points(), content.Points(), pluginmanager.Points())
 }
 
 // changed closes at the next change of the volumes' state.

@@ -373,9 +373,10 @@ func (w *world) files() []string {
 func (w *world) leftovers() []string {
 	var out []string
 	for _, f := range w.files() {
-		if strings.HasPrefix(f, "pods/") || strings.HasPrefix(f, "plugins/kubernetes.io/csi/") &&
-			!slices.Contains([]string{"plugins/kubernetes.io/csi/" + driverName, "plugins/kubernetes.io/csi/volumeDevices",
-				"plugins/kubernetes.io/csi/volumeDevices/staging", "plugins/kubernetes.io/csi/volumeDevices/publish"}, f) {
+		if strings.HasPrefix(f, "pods/") || strings.HasPrefix(f, "plugins/kubernetes.io/flexvolume/") && strings.Contains(f, "/mounts/") ||
+			strings.HasPrefix(f, "plugins/kubernetes.io/csi/") &&
+				!slices.Contains([]string{"plugins/kubernetes.io/csi/" + driverName, "plugins/kubernetes.io/csi/volumeDevices",
+					"plugins/kubernetes.io/csi/volumeDevices/staging", "plugins/kubernetes.io/csi/volumeDevices/publish"}, f) {
 			out = append(out, f)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -400,4 +401,30 @@ func TestDaemonSetHasOnePodOnEachNodeItIsFor(t *testing.T) {
 	if len(nodes) != 3 || len(pods.Items) != 3 {
 		t.Errorf("pods on nodes: %v", nodes)
 	}
+}
+
+func TestQuotaStatusFollowsItsNamespace(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	c := w.client.CoreV1().ResourceQuotas("default")
+	_, err := c.Create(w.ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+		"requests.storage": resource.MustParse("2Gi"), "pods": resource.MustParse("5"), "count/serviceaccounts": resource.MustParse("9")}}}, metav1.CreateOptions{})
+	w.check(err)
+	used := func(storage, pods string) {
+		t.Helper()
+		until(w, "quota", lister(c.List), c.Watch, func(q *corev1.ResourceQuota) bool {
+			s, p, a := q.Status.Used["requests.storage"], q.Status.Used["pods"], q.Status.Used["count/serviceaccounts"]
+			return s.Cmp(resource.MustParse(storage)) == 0 && p.Cmp(resource.MustParse(pods)) == 0 && a.Value() == 1 && len(q.Status.Hard) == 3
+		})
+	}
+	w.addClaim("one", "nobody")
+	w.addPod("p")
+	used("1Gi", "1")
+	w.addClaim("two", "nobody")
+	used("2Gi", "1")
+	if _, err := w.client.CoreV1().PersistentVolumeClaims("default").Create(w.ctx, claim("three", "nobody"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("beyond the quota: %v", err)
+	}
+	w.check(w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.ctx, "two", metav1.DeleteOptions{}))
+	used("1Gi", "1")
 }

@@ -26,8 +26,8 @@ var (
 	priorityClassResource = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
 )
 
-// plugin is one admission plugin: what it does to which writes of which resource itself. Subresources are
-// not its business.
+// plugin is one admission plugin: what it does to which writes of which resource itself (of any, if empty).
+// Subresources are not its business.
 type plugin struct {
 	resource         schema.GroupResource
 	operations       []string
@@ -49,6 +49,9 @@ func newAdmission(o Options) Admission {
 		{resource: volumeResource, operations: []string{opCreate}, mutate: protect("kubernetes.io/pv-protection")},
 		{resource: attributesResource, operations: []string{opCreate}, mutate: protect("kubernetes.io/vac-protection")},
 		{resource: claimResource, operations: []string{opUpdate}, validate: claimResize},
+		{resource: podResource, operations: []string{opCreate}, mutate: limitDefaults, validate: withinLimits},
+		{resource: claimResource, operations: []string{opCreate, opUpdate}, validate: withinLimits},
+		{operations: []string{opCreate, opUpdate}, validate: withinQuota},
 	}
 }
 
@@ -76,7 +79,7 @@ func (p plugins) each(a Attributes, f func(plugin) error) error {
 	}
 	gr := a.Resource.GR()
 	for _, x := range p {
-		if x.resource != gr || !slices.Contains(x.operations, a.Operation) {
+		if x.resource != gr && !x.resource.Empty() || !slices.Contains(x.operations, a.Operation) {
 			continue
 		}
 		if err := f(x); err != nil {

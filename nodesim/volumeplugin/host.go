@@ -3,6 +3,7 @@ package volumeplugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -55,10 +56,43 @@ func (h *Host) Kernel(ctx context.Context, op, volume string, work func() error)
 type Registry struct {
 	mu      sync.RWMutex
 	plugins []Plugin // guarded by mu
+	probe   func(known func(name string) bool) []Plugin
 }
 
 // NewRegistry returns a registry of these plugins.
 func NewRegistry(plugins ...Plugin) *Registry { return &Registry{plugins: plugins} }
+
+// Probe sets where plugins come from that are not known yet: it is asked now, and when
+// no plugin is in charge. It is to be called before the registry is used.
+func (r *Registry) Probe(f func(known func(name string) bool) []Plugin) {
+	r.probe = f
+	r.search(func(Plugin) bool { return false })
+}
+
+// search finds a plugin, and probes for new ones if there is none.
+func (r *Registry) search(fits func(Plugin) bool) Plugin {
+	if p := r.known(fits); p != nil || r.probe == nil {
+		return p
+	}
+	added := r.probe(func(name string) bool { return r.known(func(p Plugin) bool { return p.Name() == name }) != nil })
+	r.mu.Lock()
+	for _, p := range added {
+		if !slices.ContainsFunc(r.plugins, func(have Plugin) bool { return have.Name() == p.Name() }) {
+			r.plugins = append(r.plugins, p)
+		}
+	}
+	r.mu.Unlock()
+	return r.known(fits)
+}
+
+func (r *Registry) known(fits func(Plugin) bool) Plugin {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if i := slices.IndexFunc(r.plugins, fits); i >= 0 {
+		return r.plugins[i]
+	}
+	return nil
+}
 
 // All returns the plugins.
 func (r *Registry) All() []Plugin {
@@ -69,24 +103,16 @@ func (r *Registry) All() []Plugin {
 
 // ByName returns the plugin of that qualified name.
 func (r *Registry) ByName(name string) (Plugin, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, p := range r.plugins {
-		if p.Name() == name {
-			return p, nil
-		}
+	if p := r.search(func(p Plugin) bool { return p.Name() == name }); p != nil {
+		return p, nil
 	}
 	return nil, fmt.Errorf("no volume plugin matched name: %s", name)
 }
 
 // BySpec returns the plugin in charge of a spec.
 func (r *Registry) BySpec(s *Spec) (Plugin, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, p := range r.plugins {
-		if p.Supports(s) {
-			return p, nil
-		}
+	if p := r.search(func(p Plugin) bool { return p.Supports(s) }); p != nil {
+		return p, nil
 	}
 	return nil, fmt.Errorf("no volume plugin matched: volume %q is of type %s, which this node does not have", s.Name(), SourceType(s))
 }

@@ -1,0 +1,211 @@
+// Package quota keeps the status of ResourceQuotas: the hard limits as they were understood, and what is used.
+// Admission does not read it; it reckons anew for each write.
+//
+// A quota is reckoned when it changes, and when a pod, a claim or a service of its namespace comes, goes or
+// takes more or less. Objects of other kinds ("count/leases.coordination.k8s.io") are counted on the same
+// occasions, by a list.
+package quota
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"drydock.dev/drydock/apiserverlite/controllers/control"
+	"drydock.dev/drydock/apiserverlite/registry"
+)
+
+// Name of this controller, as in controllers.Config.Without.
+const Name = "resourcequota"
+
+var (
+	pods     = corev1.Resource("pods")
+	claims   = corev1.Resource("persistentvolumeclaims")
+	services = corev1.Resource("services")
+)
+
+// Controller reckons. Make it with New.
+type Controller struct {
+	env      control.Env
+	quotas   corelisters.ResourceQuotaLister
+	pods     corelisters.PodLister
+	claims   corelisters.PersistentVolumeClaimLister
+	services corelisters.ServiceLister
+	queue    control.Queue[types.NamespacedName]
+}
+
+// New registers the controller's handlers.
+func New(env control.Env) *Controller {
+	env = env.For(Name)
+	core := env.Informers.Core().V1()
+	c := &Controller{
+		env:      env,
+		quotas:   core.ResourceQuotas().Lister(),
+		pods:     core.Pods().Lister(),
+		claims:   core.PersistentVolumeClaims().Lister(),
+		services: core.Services().Lister(),
+		queue:    control.NewQueue[types.NamespacedName](env),
+	}
+	control.Register(core.ResourceQuotas().Informer(), control.On[*corev1.ResourceQuota]{
+		Add: c.add,
+		Update: func(old, q *corev1.ResourceQuota) {
+			if !equality.Semantic.DeepEqual(old.Spec, q.Spec) {
+				c.add(q)
+			}
+		},
+	})
+	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{
+		Add: func(p *corev1.Pod) { c.changed(p.Namespace) }, Delete: func(p *corev1.Pod) { c.changed(p.Namespace) },
+		Update: func(old, p *corev1.Pod) {
+			if old.Status.Phase != p.Status.Phase {
+				c.changed(p.Namespace)
+			}
+		},
+	})
+	control.Register(core.PersistentVolumeClaims().Informer(), control.On[*corev1.PersistentVolumeClaim]{
+		Add: func(o *corev1.PersistentVolumeClaim) { c.changed(o.Namespace) }, Delete: func(o *corev1.PersistentVolumeClaim) { c.changed(o.Namespace) },
+		Update: func(old, o *corev1.PersistentVolumeClaim) {
+			if !equality.Semantic.DeepEqual(registry.Usage(claims, old), registry.Usage(claims, o)) {
+				c.changed(o.Namespace)
+			}
+		},
+	})
+	control.Register(core.Services().Informer(), control.On[*corev1.Service]{
+		Add: func(s *corev1.Service) { c.changed(s.Namespace) }, Delete: func(s *corev1.Service) { c.changed(s.Namespace) },
+	})
+	return c
+}
+
+// Run reckons until ctx ends.
+func (c *Controller) Run(ctx context.Context) { control.Work(ctx, c.env, 1, c.queue, c.sync) }
+
+func (c *Controller) add(q *corev1.ResourceQuota) {
+	c.queue.Add(types.NamespacedName{Namespace: q.Namespace, Name: q.Name})
+}
+
+func (c *Controller) changed(namespace string) {
+	list, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, q := range list {
+		c.add(q)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
+	q, err := c.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	used := registry.Used(q, view{c}, []schema.GroupResource{pods, claims, services})
+	for name := range q.Spec.Hard {
+		if gr, other := otherKind(name); other {
+			n, err := c.count(ctx, gr, q.Namespace)
+			if err != nil {
+				return fmt.Errorf("quota %s: %w", key, err)
+			}
+			used[name] = *apiresource.NewQuantity(n, apiresource.DecimalSI)
+		}
+	}
+	status := corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: used}
+	if equality.Semantic.DeepEqual(status, q.Status) {
+		return nil
+	}
+	q = q.DeepCopy()
+	q.Status = status
+	if _, err := c.env.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("quota %s: write status: %w", key, err)
+	}
+	return nil
+}
+
+// otherKind is what a quota counts that has no informer here.
+func otherKind(name corev1.ResourceName) (schema.GroupResource, bool) {
+	switch name {
+	case corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourceQuotas:
+		return corev1.Resource(string(name)), true
+	}
+	rest, ok := strings.CutPrefix(string(name), "count/")
+	gr := schema.ParseGroupResource(rest)
+	return gr, ok && gr != pods && gr != claims && gr != services
+}
+
+func (c *Controller) count(ctx context.Context, gr schema.GroupResource, namespace string) (int64, error) {
+	if c.env.Metadata == nil {
+		return 0, nil
+	}
+	lists, err := c.env.Client.Discovery().ServerPreferredResources()
+	if len(lists) == 0 && err != nil {
+		return 0, fmt.Errorf("discover resources: %w", err)
+	}
+	for _, l := range lists {
+		gv, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil || gv.Group != gr.Group {
+			continue
+		}
+		for _, r := range l.APIResources {
+			if r.Name != gr.Resource {
+				continue
+			}
+			items, err := c.env.Metadata.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, fmt.Errorf("count %s: %w", gr, err)
+			}
+			return int64(len(items.Items)), nil
+		}
+	}
+	return 0, nil // of a kind that is not served there is none
+}
+
+// view shows the informers' objects to the rules of the registry.
+type view struct{ c *Controller }
+
+func (v view) Get(gr schema.GroupResource, _, name string) (runtime.Object, error) {
+	return nil, apierrors.NewNotFound(gr, name)
+}
+
+func (v view) List(gr schema.GroupResource, namespace string) []runtime.Object {
+	var list any
+	switch gr {
+	case pods:
+		list, _ = v.c.pods.Pods(namespace).List(labels.Everything())
+	case claims:
+		list, _ = v.c.claims.PersistentVolumeClaims(namespace).List(labels.Everything())
+	case services:
+		list, _ = v.c.services.Services(namespace).List(labels.Everything())
+	}
+	return objects(list)
+}
+
+func objects(list any) []runtime.Object {
+	var out []runtime.Object
+	switch l := list.(type) {
+	case []*corev1.Pod:
+		for _, o := range l {
+			out = append(out, o)
+		}
+	case []*corev1.PersistentVolumeClaim:
+		for _, o := range l {
+			out = append(out, o)
+		}
+	case []*corev1.Service:
+		for _, o := range l {
+			out = append(out, o)
+		}
+	}
+	return out
+}
