@@ -46,6 +46,10 @@ type life struct {
 	recorder record.EventRecorder
 	own      *ownNode
 	bootID   string
+	began    time.Time
+
+	statsMu sync.Mutex            // held while somebody counts
+	stats   map[string]podNumbers // guarded by statsMu: by pod UID
 
 	factories []informers.SharedInformerFactory
 	drivers   cache.DoneChecker // the cache of CSIDrivers is complete
@@ -56,7 +60,7 @@ type life struct {
 }
 
 func newLife(ctx context.Context, n *Node) (*life, error) {
-	l := &life{Node: n, ctx: ctx, clock: n.c.Lab.Clock, log: n.c.Log, own: newOwnNode(), house: make(chan struct{}, 1), doubted: make(chan struct{}, 1), bootID: bootID(n.c.Boot), ips: newAddresses(n.c.Name)}
+	l := &life{Node: n, ctx: ctx, clock: n.c.Lab.Clock, log: n.c.Log, own: newOwnNode(), house: make(chan struct{}, 1), doubted: make(chan struct{}, 1), bootID: bootID(n.c.Boot), began: n.c.Lab.Clock.Now(), ips: newAddresses(n.c.Name)}
 	l.pods = newPodTable()
 	l.events = record.NewBroadcaster(record.WithContext(ctx))
 	l.recorder = l.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: n.c.Name})
