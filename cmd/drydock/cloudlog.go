@@ -68,7 +68,7 @@ so many fit the filters; with --wait it waits until there are that many:
 				return err
 			}
 			if n := int64(len(got.Requests)); expect >= 0 && n != expect {
-				return fmt.Errorf("%d requests fit, not %d", n, expect)
+				return fmt.Errorf("%d of the requests fit, not %d", n, expect)
 			}
 			return nil
 		},

@@ -60,7 +60,7 @@ func (c *Cluster) holdings(ctx context.Context) (h check.Holdings, err error) {
 	err = eachPage(func(o *godo.ListOptions) (*godo.Response, error) {
 		list, resp, err := client.Snapshots.ListVolume(ctx, o)
 		for _, s := range list {
-			h.Snapshots = append(h.Snapshots, check.CloudItem{ID: s.ID, Name: s.Name, Month: s.SizeGigaBytes * fakecloud.SnapshotGiBMonth})
+			h.Snapshots = append(h.Snapshots, check.CloudItem{ID: s.ID, Name: s.Name, Month: max(fakecloud.SnapshotMinimum, s.SizeGigaBytes*fakecloud.SnapshotGiBMonth)})
 		}
 		return resp, err
 	})
