@@ -34,8 +34,8 @@ import (
 	"drydock.dev/drydock/apiserverlite/controllers/podgc"
 	"drydock.dev/drydock/apiserverlite/controllers/protection"
 	"drydock.dev/drydock/apiserverlite/controllers/pvbinder"
-	"drydock.dev/drydock/apiserverlite/controllers/quota"
 	"drydock.dev/drydock/apiserverlite/controllers/replicaset"
+	"drydock.dev/drydock/apiserverlite/controllers/resourcequota"
 	"drydock.dev/drydock/apiserverlite/controllers/scheduler"
 	"drydock.dev/drydock/apiserverlite/controllers/statefulset"
 	"drydock.dev/drydock/apiserverlite/controllers/tainteviction"
@@ -87,7 +87,7 @@ func all() []entry {
 		{replicaset.Name, func(e control.Env, _ Config) control.Controller { return replicaset.New(e) }},
 		{deployment.Name, func(e control.Env, _ Config) control.Controller { return deployment.New(e) }},
 		{daemonset.Name, func(e control.Env, _ Config) control.Controller { return daemonset.New(e) }},
-		{quota.Name, func(e control.Env, _ Config) control.Controller { return quota.New(e) }},
+		{resourcequota.Name, func(e control.Env, _ Config) control.Controller { return resourcequota.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
 		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},

@@ -25,12 +25,38 @@ type kubelet struct {
 	mu sync.Mutex
 	// order is guarded by mu: "+name" for ready, "-name" for gone.
 	order []string
+	news  chan struct{} // guarded by mu: closed by the next word
 }
 
 func (k *kubelet) say(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.order = append(k.order, what)
+	if k.news != nil {
+		close(k.news)
+		k.news = nil
+	}
+}
+
+// heard waits until the nodes have told of n things, and returns them.
+func (k *kubelet) heard(n int) []string {
+	for {
+		k.mu.Lock()
+		if len(k.order) >= n {
+			defer k.mu.Unlock()
+			return slices.Clone(k.order)
+		}
+		if k.news == nil {
+			k.news = make(chan struct{})
+		}
+		news := k.news
+		k.mu.Unlock()
+		select {
+		case <-news:
+		case <-k.w.ctx.Done():
+			return k.told()
+		}
+	}
 }
 
 func (k *kubelet) told() []string {
@@ -115,7 +141,7 @@ func TestStatefulSetGoesInOrderAndKeepsItsClaims(t *testing.T) {
 	_, err := w.client.AppsV1().StatefulSets("default").Create(w.ctx, statefulSet(3), metav1.CreateOptions{})
 	w.check(err)
 	w.set(settled(3))
-	if got := k.told(); !slices.Equal(got, []string{"+web-0", "+web-1", "+web-2"}) {
+	if got := k.heard(3); !slices.Equal(got, []string{"+web-0", "+web-1", "+web-2"}) {
 		t.Errorf("order of start: %v", got)
 	}
 	p := w.pod("web-1", func(*corev1.Pod) bool { return true })
@@ -130,7 +156,7 @@ func TestStatefulSetGoesInOrderAndKeepsItsClaims(t *testing.T) {
 	w.changeSet(func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](1) })
 	w.set(settled(1))
 	want := []string{"+web-0", "+web-1", "+web-2", "-web-2", "+web-2", "-web-1", "+web-1", "-web-0", "+web-0", "-web-2", "-web-1"}
-	if got := k.told(); !slices.Equal(got, want) {
+	if got := k.heard(len(want)); !slices.Equal(got, want) {
 		t.Errorf("order of update and scaling down:\n%v, want\n%v", got, want)
 	}
 	w.changeSet(func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](2) })

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+
+	"drydock.dev/drydock/apiserverlite/quota"
 )
 
 // limitDefaults gives containers the requests and limits that the namespace's limit ranges name as defaults.
@@ -89,7 +91,7 @@ func withinLimits(_ context.Context, a Attributes) error {
 					}
 				}
 				if item.Type == corev1.LimitTypePod {
-					requests, limits := podSums(o)
+					requests, limits := quota.PodSums(o)
 					errs = append(errs, outside(item, requests, limits)...)
 				}
 			}
@@ -108,36 +110,10 @@ func joined(errs []string) error {
 	return fmt.Errorf("[%s]", strings.Join(errs, ", "))
 }
 
-func podSums(p *corev1.Pod) (requests, limits corev1.ResourceList) {
-	requests, limits = corev1.ResourceList{}, corev1.ResourceList{}
-	for _, c := range p.Spec.Containers {
-		addTo(requests, c.Resources.Requests)
-		addTo(limits, c.Resources.Limits)
-	}
-	for _, c := range p.Spec.InitContainers { // one after the other: the largest counts
-		for to, from := range map[*corev1.ResourceList]corev1.ResourceList{&requests: c.Resources.Requests, &limits: c.Resources.Limits} {
-			for name, q := range from {
-				if have := (*to)[name]; have.Cmp(q) < 0 {
-					(*to)[name] = q.DeepCopy()
-				}
-			}
-		}
-	}
-	return requests, limits
-}
-
-func addTo(sum, more corev1.ResourceList) {
-	for name, q := range more {
-		have := sum[name]
-		have.Add(q)
-		sum[name] = have
-	}
-}
-
 // outside says what of an object is beyond a limit, in upstream's words.
 func outside(item corev1.LimitRangeItem, requests, limits corev1.ResourceList) []string {
 	var errs []string
-	each(item.Min, func(name corev1.ResourceName, least apiresource.Quantity) {
+	quota.Each(item.Min, func(name corev1.ResourceName, least apiresource.Quantity) {
 		q, ok := requests[name]
 		switch {
 		case !ok:
@@ -149,7 +125,7 @@ func outside(item corev1.LimitRangeItem, requests, limits corev1.ResourceList) [
 			errs = append(errs, fmt.Sprintf("minimum %s usage per %s is %s, but limit is %s", name, item.Type, least.String(), l.String()))
 		}
 	})
-	each(item.Max, func(name corev1.ResourceName, most apiresource.Quantity) {
+	quota.Each(item.Max, func(name corev1.ResourceName, most apiresource.Quantity) {
 		l, limited := limits[name]
 		q, requested := requests[name]
 		if item.Type != corev1.LimitTypePersistentVolumeClaim { // of claims there is only a request
@@ -166,7 +142,7 @@ func outside(item corev1.LimitRangeItem, requests, limits corev1.ResourceList) [
 			errs = append(errs, fmt.Sprintf("maximum %s usage per %s is %s, but request is %s", name, item.Type, most.String(), q.String()))
 		}
 	})
-	each(item.MaxLimitRequestRatio, func(name corev1.ResourceName, most apiresource.Quantity) {
+	quota.Each(item.MaxLimitRequestRatio, func(name corev1.ResourceName, most apiresource.Quantity) {
 		q, l := requests[name], limits[name]
 		if q.IsZero() || l.IsZero() {
 			errs = append(errs, fmt.Sprintf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, item.Type, most.String()))
@@ -177,16 +153,4 @@ func outside(item corev1.LimitRangeItem, requests, limits corev1.ResourceList) [
 		}
 	})
 	return errs
-}
-
-// each goes through a list in a fixed order.
-func each(l corev1.ResourceList, f func(corev1.ResourceName, apiresource.Quantity)) {
-	names := make([]corev1.ResourceName, 0, len(l))
-	for name := range l {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		f(name, l[name])
-	}
 }

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"drydock.dev/drydock/apiserverlite/quota"
 )
 
 // shelf is a Reader over a few lists.
@@ -34,7 +36,7 @@ func TestQuotaOfStorage(t *testing.T) {
 		"gold.storageclass.storage.k8s.io/requests.storage": apiresource.MustParse("5Gi"), "count/persistentvolumeclaims": apiresource.MustParse("9"),
 	}}}
 	have := shelf{corev1.Resource("resourcequotas"): {q}, claimResource: {sized("a", "4Gi", "gold"), sized("b", "2Gi", "tin")}}
-	used := Used(q, have, []schema.GroupResource{claimResource})
+	used := quota.Used(q, func(gr schema.GroupResource) []runtime.Object { return have[gr] }, []schema.GroupResource{claimResource})
 	for name, want := range map[corev1.ResourceName]string{"requests.storage": "6Gi", "persistentvolumeclaims": "2", "gold.storageclass.storage.k8s.io/requests.storage": "4Gi", "count/persistentvolumeclaims": "2"} {
 		if n := used[name]; n.Cmp(apiresource.MustParse(want)) != 0 {
 			t.Errorf("used %s is %s, want %s", name, n.String(), want)

@@ -1,10 +1,10 @@
-// Package quota keeps the status of ResourceQuotas: the hard limits as they were understood, and what is used.
+// Package resourcequota keeps the status of ResourceQuotas: the hard limits as they were understood, and what is used.
 // Admission does not read it; it reckons anew for each write.
 //
 // A quota is reckoned when it changes, and when a pod, a claim or a service of its namespace comes, goes or
 // takes more or less. Objects of other kinds ("count/leases.coordination.k8s.io") are counted on the same
 // occasions, by a list.
-package quota
+package resourcequota
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"drydock.dev/drydock/apiserverlite/controllers/control"
-	"drydock.dev/drydock/apiserverlite/registry"
+	"drydock.dev/drydock/apiserverlite/quota"
 )
 
 // Name of this controller, as in controllers.Config.Without.
@@ -76,7 +76,7 @@ func New(env control.Env) *Controller {
 	control.Register(core.PersistentVolumeClaims().Informer(), control.On[*corev1.PersistentVolumeClaim]{
 		Add: func(o *corev1.PersistentVolumeClaim) { c.changed(o.Namespace) }, Delete: func(o *corev1.PersistentVolumeClaim) { c.changed(o.Namespace) },
 		Update: func(old, o *corev1.PersistentVolumeClaim) {
-			if !equality.Semantic.DeepEqual(registry.Usage(claims, old), registry.Usage(claims, o)) {
+			if !equality.Semantic.DeepEqual(quota.Usage(claims, old), quota.Usage(claims, o)) {
 				c.changed(o.Namespace)
 			}
 		},
@@ -111,7 +111,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	} else if err != nil {
 		return err
 	}
-	used := registry.Used(q, view{c}, []schema.GroupResource{pods, claims, services})
+	used := quota.Used(q, func(gr schema.GroupResource) []runtime.Object { return c.list(gr, q.Namespace) }, []schema.GroupResource{pods, claims, services})
 	for name := range q.Spec.Hard {
 		if gr, other := otherKind(name); other {
 			n, err := c.count(ctx, gr, q.Namespace)
@@ -171,22 +171,16 @@ func (c *Controller) count(ctx context.Context, gr schema.GroupResource, namespa
 	return 0, nil // of a kind that is not served there is none
 }
 
-// view shows the informers' objects to the rules of the registry.
-type view struct{ c *Controller }
-
-func (v view) Get(gr schema.GroupResource, _, name string) (runtime.Object, error) {
-	return nil, apierrors.NewNotFound(gr, name)
-}
-
-func (v view) List(gr schema.GroupResource, namespace string) []runtime.Object {
+// list shows the informers' objects to the arithmetic.
+func (c *Controller) list(gr schema.GroupResource, namespace string) []runtime.Object {
 	var list any
 	switch gr {
 	case pods:
-		list, _ = v.c.pods.Pods(namespace).List(labels.Everything())
+		list, _ = c.pods.Pods(namespace).List(labels.Everything())
 	case claims:
-		list, _ = v.c.claims.PersistentVolumeClaims(namespace).List(labels.Everything())
+		list, _ = c.claims.PersistentVolumeClaims(namespace).List(labels.Everything())
 	case services:
-		list, _ = v.c.services.Services(namespace).List(labels.Everything())
+		list, _ = c.services.Services(namespace).List(labels.Everything())
 	}
 	return objects(list)
 }

@@ -1,8 +1,8 @@
-package registry
+// Package quota is the arithmetic of ResourceQuotas: what an object takes of them, and what of an object's
+// namespace is taken. Admission and the controller that keeps the status both go by it.
+package quota
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -13,9 +13,14 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
+var (
+	pods   = corev1.Resource("pods")
+	claims = corev1.Resource("persistentvolumeclaims")
+)
+
 // counted are the resources whose objects a quota can count by a name of their own.
 var counted = map[schema.GroupResource]corev1.ResourceName{
-	podResource: corev1.ResourcePods, claimResource: corev1.ResourcePersistentVolumeClaims, corev1.Resource("services"): corev1.ResourceServices,
+	pods: corev1.ResourcePods, claims: corev1.ResourcePersistentVolumeClaims, corev1.Resource("services"): corev1.ResourceServices,
 	corev1.Resource("secrets"): corev1.ResourceSecrets, corev1.Resource("configmaps"): corev1.ResourceConfigMaps, corev1.Resource("resourcequotas"): corev1.ResourceQuotas,
 }
 
@@ -45,7 +50,7 @@ func Usage(gr schema.GroupResource, o runtime.Object) corev1.ResourceList {
 			delete(out, corev1.ResourcePods)
 			return out
 		}
-		requests, limits := podSums(x)
+		requests, limits := PodSums(x)
 		for name, q := range requests {
 			if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
 				out[name] = q
@@ -93,7 +98,7 @@ func Governs(q *corev1.ResourceQuota, o runtime.Object) bool {
 }
 
 func podInScope(p *corev1.Pod, scope corev1.ResourceQuotaScope, op corev1.ScopeSelectorOperator, values []string) bool {
-	requests, limits := podSums(p)
+	requests, limits := PodSums(p)
 	switch scope {
 	case corev1.ResourceQuotaScopeTerminating:
 		return p.Spec.ActiveDeadlineSeconds != nil
@@ -121,17 +126,17 @@ func matches(value string, op corev1.ScopeSelectorOperator, values []string) boo
 	return value != "" && !slices.Contains(values, value)
 }
 
-// Used sums up what the objects of a namespace take of a quota's hard limits.
-func Used(q *corev1.ResourceQuota, r Reader, resources []schema.GroupResource) corev1.ResourceList {
+// Used sums up what the objects of a quota's namespace, which list returns, take of its hard limits.
+func Used(q *corev1.ResourceQuota, list func(schema.GroupResource) []runtime.Object, resources []schema.GroupResource) corev1.ResourceList {
 	used := corev1.ResourceList{}
 	for name := range q.Spec.Hard {
 		used[name] = apiresource.MustParse("0")
 	}
 	for _, gr := range resources {
-		if !concerns(q, gr) {
+		if !Concerns(q, gr) {
 			continue
 		}
-		for _, o := range r.List(gr, q.Namespace) {
+		for _, o := range list(gr) {
 			if !Governs(q, o) {
 				continue
 			}
@@ -146,87 +151,57 @@ func Used(q *corev1.ResourceQuota, r Reader, resources []schema.GroupResource) c
 	return used
 }
 
-// concerns tells whether objects of a resource can take anything of a quota.
-func concerns(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
+// Concerns tells whether objects of a resource can take anything of a quota.
+func Concerns(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
 	for name := range q.Spec.Hard {
 		s := string(name)
 		switch {
 		case s == "count/"+gr.String(), name == counted[gr]:
 			return true
-		case gr == claimResource && (name == corev1.ResourceRequestsStorage || strings.Contains(s, classQuota)):
+		case gr == claims && (name == corev1.ResourceRequestsStorage || strings.Contains(s, classQuota)):
 			return true
-		case gr == podResource && (strings.HasPrefix(s, "requests.") || strings.HasPrefix(s, "limits.") || name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage):
+		case gr == pods && (strings.HasPrefix(s, "requests.") || strings.HasPrefix(s, "limits.") || name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage):
 			return true
 		}
 	}
 	return false
 }
 
-// withinQuota refuses what would go beyond a quota of the namespace. It reckons with what is stored at the
-// moment, so that two writes of the same moment can together go beyond by one object.
-func withinQuota(_ context.Context, a Attributes) error {
-	gr := a.Resource.Storage
-	var over []string
-	for _, o := range a.Reader.List(corev1.Resource("resourcequotas"), a.Namespace) {
-		q, ok := o.(*corev1.ResourceQuota)
-		if !ok || !concerns(q, gr) || !Governs(q, a.Obj) {
-			continue
-		}
-		delta := corev1.ResourceList{}
-		now := Usage(gr, a.Obj)
-		for name := range q.Spec.Hard {
-			if n, ok := now[name]; ok {
-				delta[name] = n.DeepCopy()
-			}
-		}
-		if a.Old != nil && Governs(q, a.Old) {
-			for name, n := range Usage(gr, a.Old) {
-				if have, ok := delta[name]; ok {
-					have.Sub(n)
-					delta[name] = have
+// PodSums are the requests and limits of a pod as a whole.
+func PodSums(p *corev1.Pod) (requests, limits corev1.ResourceList) {
+	requests, limits = corev1.ResourceList{}, corev1.ResourceList{}
+	for _, c := range p.Spec.Containers {
+		addTo(requests, c.Resources.Requests)
+		addTo(limits, c.Resources.Limits)
+	}
+	for _, c := range p.Spec.InitContainers { // one after the other: the largest counts
+		for to, from := range map[*corev1.ResourceList]corev1.ResourceList{&requests: c.Resources.Requests, &limits: c.Resources.Limits} {
+			for name, q := range from {
+				if have := (*to)[name]; have.Cmp(q) < 0 {
+					(*to)[name] = q.DeepCopy()
 				}
 			}
 		}
-		if missing := unspecified(q, gr, a.Obj, now); len(missing) > 0 && a.Old == nil {
-			return forbid(a, fmt.Errorf("failed quota: %s: must specify %s", q.Name, strings.Join(missing, ",")))
-		}
-		used := Used(q, a.Reader, []schema.GroupResource{gr})
-		var requested, had, limited []string
-		each(delta, func(name corev1.ResourceName, n apiresource.Quantity) {
-			if n.Sign() <= 0 {
-				return
-			}
-			hard, sum := q.Spec.Hard[name], used[name]
-			total := sum.DeepCopy()
-			if total.Add(n); total.Cmp(hard) > 0 {
-				requested = append(requested, fmt.Sprintf("%s=%s", name, n.String()))
-				had = append(had, fmt.Sprintf("%s=%s", name, sum.String()))
-				limited = append(limited, fmt.Sprintf("%s=%s", name, hard.String()))
-			}
-		})
-		if len(requested) > 0 {
-			over = append(over, fmt.Sprintf("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name, strings.Join(requested, ","), strings.Join(had, ","), strings.Join(limited, ",")))
-		}
 	}
-	if len(over) > 0 {
-		slices.Sort(over)
-		return forbid(a, fmt.Errorf("%s", over[0]))
-	}
-	return nil
+	return requests, limits
 }
 
-// unspecified lists the compute resources that a quota limits and a container of a pod does not name.
-func unspecified(q *corev1.ResourceQuota, gr schema.GroupResource, o runtime.Object, now corev1.ResourceList) []string {
-	if _, ok := o.(*corev1.Pod); !ok || gr != podResource {
-		return nil
+func addTo(sum, more corev1.ResourceList) {
+	for name, q := range more {
+		have := sum[name]
+		have.Add(q)
+		sum[name] = have
 	}
-	var out []string
-	each(q.Spec.Hard, func(name corev1.ResourceName, _ apiresource.Quantity) {
-		s := string(name)
-		compute := name == corev1.ResourceCPU || name == corev1.ResourceMemory || strings.HasPrefix(s, "requests.cpu") || strings.HasPrefix(s, "requests.memory") || strings.HasPrefix(s, "limits.")
-		if _, named := now[name]; compute && !named {
-			out = append(out, s)
-		}
-	})
-	return out
+}
+
+// Each goes through a list in a fixed order.
+func Each(l corev1.ResourceList, f func(corev1.ResourceName, apiresource.Quantity)) {
+	names := make([]corev1.ResourceName, 0, len(l))
+	for name := range l {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f(name, l[name])
+	}
 }
