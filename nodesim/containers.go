@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -20,14 +21,27 @@ const (
 	StartDelay = "drydock.dev/start-delay"
 	// RunTime is how long the containers run before they end by themselves; without it they run until the pod is deleted.
 	RunTime = "drydock.dev/run-time"
-	// ExitCode is what they end with.
+	// ExitCode is what they end with: a number, or a list of them for one run after the other, "1,1,0".
+	// The last one holds for all later runs.
 	ExitCode = "drydock.dev/exit-code"
+	// StopDelay is how long the containers take to end when the pod is deleted. What takes longer than the pod's grace is killed.
+	StopDelay = "drydock.dev/stop-delay"
 )
 
-// Pauses before a container that ended is started again.
+// Pauses before a container that ended is started again; there is none before the first
+// restart. One that ran for long starts over.
 const (
 	firstBackOff = 10 * time.Second
 	maxBackOff   = 5 * time.Minute
+	longRun      = 2 * maxBackOff
+)
+
+const (
+	killedCode   = 137
+	defaultGrace = 30 * time.Second
+	// What a pod says that was active for too long.
+	reasonDeadline = "DeadlineExceeded"
+	textDeadline   = "Pod was active on the node longer than the specified deadline"
 )
 
 // containers acts the containers of one pod; all of them do the same.
@@ -46,6 +60,9 @@ type containers struct {
 	why      string // of an exit that was not by itself; with text
 	text     string
 	backOff  time.Duration
+	backedOn int32     // the restart whose back-off was told
+	stopping time.Time // since when they are to end
+	expired  bool      // the pod was active for too long
 	rejected bool
 	reason   string // of a rejection
 	message  string
@@ -75,6 +92,7 @@ func (c *containers) restore(pod *v1.Pod, boot string) {
 			c.state, c.exit, c.since, c.started = ended, s.State.Terminated.ExitCode, s.State.Terminated.FinishedAt.Time, s.State.Terminated.StartedAt.Time
 		}
 	}
+	c.expired = pod.Status.Reason == reasonDeadline
 	if pod.Status.Phase == v1.PodFailed && len(pod.Status.ContainerStatuses) == 0 {
 		c.rejected, c.reason, c.message = true, pod.Status.Reason, pod.Status.Message
 	}
@@ -113,20 +131,19 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 			}
 			left = c.started.Add(duration(pod, RunTime)).Sub(now)
 			if left <= 0 {
-				code, _ := strconv.ParseInt(pod.Annotations[ExitCode], 10, 32)
-				c.state, c.since, c.exit, c.why, c.text = ended, now, int32(code), "", ""
+				c.state, c.since, c.exit, c.why, c.text = ended, now, exitCode(pod, c.restarts), "", ""
+				if now.Sub(c.started) >= longRun {
+					c.backOff = 0
+				}
 				continue
 			}
 		case ended:
 			if c.over(pod) {
 				return 0
 			}
-			if c.backOff == 0 {
-				c.backOff = firstBackOff
-			}
 			left = c.since.Add(c.backOff).Sub(now)
 			if left <= 0 {
-				c.backOff = min(c.backOff*2, maxBackOff)
+				c.backOff = min(max(c.backOff*2, firstBackOff), maxBackOff)
 				c.restarts++
 				c.state, c.since, c.started = running, now, now
 				continue
@@ -138,7 +155,7 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 
 // over tells whether the pod has ended by itself.
 func (c *containers) over(pod *v1.Pod) bool {
-	if c.rejected {
+	if c.rejected || c.expired {
 		return true
 	}
 	if c.state != ended {
@@ -153,11 +170,51 @@ func (c *containers) over(pod *v1.Pod) bool {
 	return false
 }
 
-// stop ends the containers with the pod.
-func (c *containers) stop(now time.Time) {
+// stop ends the containers with the pod. It returns how much longer they take, zero when they have ended.
+func (c *containers) stop(v view, now time.Time) time.Duration {
+	if c.state == running && v.assigned {
+		if c.stopping.IsZero() {
+			c.stopping = now
+		}
+		takes, grace := duration(v.pod, StopDelay), grace(v.pod)
+		if left := c.stopping.Add(min(takes, grace)).Sub(now); left > 0 {
+			return left
+		}
+		if takes > grace {
+			c.exit, c.why, c.text = killedCode, "Error", ""
+		}
+	}
 	if c.state == running || c.state == waiting {
 		c.state, c.since = stopped, now
 	}
+	return 0
+}
+
+// grace is how long a pod that is to end may take.
+func grace(pod *v1.Pod) time.Duration {
+	seconds := pod.DeletionGracePeriodSeconds
+	if seconds == nil {
+		seconds = pod.Spec.TerminationGracePeriodSeconds
+	}
+	if seconds == nil {
+		return defaultGrace
+	}
+	return time.Duration(*seconds) * time.Second
+}
+
+// exitCode of the run after so many restarts.
+func exitCode(pod *v1.Pod, restarts int32) int32 {
+	list := strings.Split(pod.Annotations[ExitCode], ",")
+	code, _ := strconv.ParseInt(strings.TrimSpace(list[min(int(restarts), len(list)-1)]), 10, 32)
+	return int32(code)
+}
+
+// activeFor returns how much longer a pod may be active that started at that time; false if there is no limit.
+func activeFor(pod *v1.Pod, start, now time.Time) (time.Duration, bool) {
+	if pod.Spec.ActiveDeadlineSeconds == nil {
+		return 0, false
+	}
+	return start.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second).Sub(now), true
 }
 
 // fail ends the containers by an error of their own.

@@ -33,6 +33,9 @@ func (w *worker) status(pod *v1.Pod) *v1.PodStatus {
 	s.InitContainerStatuses = c.statuses(pod, pod.Spec.InitContainers, true)
 	s.ContainerStatuses = c.statuses(pod, pod.Spec.Containers, false)
 	s.Phase = c.phase(pod)
+	if c.expired {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, reasonDeadline, textDeadline
+	}
 	if !c.started.IsZero() {
 		s.PodIP = w.ips.pod(w.uid, pod.Status.PodIP)
 		if pod.Spec.HostNetwork {

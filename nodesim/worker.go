@@ -89,6 +89,9 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 		}
 	}
 	w.point(pointPodDirs)
+	if w.expire(pod) {
+		return 0
+	}
 	told := w.tellAside(ctx, pod)
 	err := w.awaitVolumes(ctx, pod)
 	<-told
@@ -114,6 +117,9 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 		return jittered(pauseError)
 	}
 	again := w.act(ctx, pod)
+	if w.expire(pod) {
+		return 0
+	}
 	if !w.tell(ctx, pod) {
 		return jittered(pauseError)
 	}
@@ -123,14 +129,47 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 		return 0
 	}
 	if again == 0 || again > pauseResync {
-		return jittered(pauseResync)
+		again = jittered(pauseResync)
+	}
+	if left, limited := activeFor(pod, w.startTime(pod), w.clock.Now()); limited {
+		again = min(again, left)
 	}
 	return again
+}
+
+// expire ends a pod that was active for too long, and tells whether it did.
+func (w *worker) expire(pod *v1.Pod) bool {
+	left, limited := activeFor(pod, w.startTime(pod), w.clock.Now())
+	if !limited || left > 0 || w.runtime.over(pod) {
+		return false
+	}
+	w.runtime.expired = true
+	w.recorder.Event(pod, v1.EventTypeNormal, reasonDeadline, textDeadline)
+	w.advanceTo(terminating)
+	return true
+}
+
+// startTime is when the pod became this kubelet's, or now.
+func (w *worker) startTime(pod *v1.Pod) time.Time {
+	switch {
+	case w.written != nil && w.written.StartTime != nil:
+		return w.written.StartTime.Time
+	case pod.Status.StartTime != nil:
+		return pod.Status.StartTime.Time
+	}
+	return w.clock.Now()
 }
 
 // act moves the containers on as far as the time allows, with the data that they have. It returns how long until the next step.
 func (w *worker) act(ctx context.Context, pod *v1.Pod) time.Duration {
 	again := w.runtime.advance(pod, w.clock.Now())
+	if c := &w.runtime; c.state == ended && !c.over(pod) && c.backedOn != c.restarts+1 {
+		c.backedOn = c.restarts + 1
+		for _, x := range pod.Spec.Containers {
+			w.recorder.Event(pod, v1.EventTypeWarning, "BackOff",
+				fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", x.Name, pod.Name, pod.Namespace, pod.UID))
+		}
+	}
 	if w.runtime.state != running {
 		w.data.end()
 		return again
@@ -168,7 +207,10 @@ func (w *worker) advanceTo(p phase) {
 // may the controller forget that the pod uses them.
 func (w *worker) stopContainers(ctx context.Context, v view) {
 	w.data.end()
-	w.runtime.stop(w.clock.Now())
+	if left := w.runtime.stop(v, w.clock.Now()); left > 0 {
+		w.sleep(ctx, w.e.wake, left)
+		return
+	}
 	if v.assigned && !w.insist(ctx, "write that the pod's containers ended", func() error { return w.write(ctx, v.pod) }) {
 		return
 	}

@@ -1,0 +1,96 @@
+package nodesim
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// container is the first container's status, as the API has it.
+func (w *world) container(name string) (*v1.Pod, v1.ContainerStatus) {
+	p, err := w.client.CoreV1().Pods(namespace).Get(w.ctx, name, metav1.GetOptions{})
+	if err != nil || len(p.Status.ContainerStatuses) == 0 {
+		return &v1.Pod{}, v1.ContainerStatus{}
+	}
+	return p, p.Status.ContainerStatuses[0]
+}
+
+// TestCrashLoop acts containers that fail: the first restart is at once, the next ones back off, and a run that succeeds ends the pod.
+func TestCrashLoop(t *testing.T) {
+	w := newWorld(t)
+	w.startKubelet()
+	p := pod("p")
+	p.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	p.Annotations = map[string]string{RunTime: "0s", ExitCode: "1, 2,3,0"}
+	w.createPod(p)
+	w.watchUntil("first back-off", "pods", func() bool {
+		_, c := w.container("p")
+		return c.RestartCount == 1 && c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff" && c.LastTerminationState.Terminated.ExitCode == 2
+	})
+	w.waitEvent("BackOff: Back-off restarting failed container app in pod p_default(uid-p)")
+	advance(w, firstBackOff)
+	w.watchUntil("second back-off", "pods", func() bool {
+		_, c := w.container("p")
+		return c.RestartCount == 2 && c.State.Waiting != nil && c.LastTerminationState.Terminated.ExitCode == 3
+	})
+	advance(w, firstBackOff) // the second one is twice as long
+	advance(w, firstBackOff)
+	w.watchUntil("success", "pods", func() bool { return w.podPhase("p") == v1.PodSucceeded })
+	if _, c := w.container("p"); c.RestartCount != 3 || c.State.Terminated == nil || c.State.Terminated.ExitCode != 0 {
+		t.Errorf("at the end %+v", c)
+	}
+}
+
+// TestActiveDeadline ends a pod that is active for too long.
+func TestActiveDeadline(t *testing.T) {
+	w := newWorld(t)
+	w.addVolume("a", "h1")
+	w.startKubelet()
+	p := pod("p", "a")
+	limit := int64(60)
+	p.Spec.ActiveDeadlineSeconds = &limit
+	w.createPod(p)
+	w.waitRunning("p")
+	advance(w, time.Minute+time.Second)
+	w.watchUntil("pod failed", "pods", func() bool { return w.podPhase("p") == v1.PodFailed })
+	if got, _ := w.container("p"); got.Status.Reason != reasonDeadline || got.Status.Message != textDeadline {
+		t.Errorf("status %+v", got.Status)
+	}
+	w.waitEvent("DeadlineExceeded: Pod was active")
+	w.forceDelete("p")
+	w.checkClean()
+}
+
+// TestTerminationGrace ends containers that take their time, and kills those that take too long.
+func TestTerminationGrace(t *testing.T) {
+	for _, x := range []struct {
+		delay string
+		after time.Duration
+		code  int32
+	}{{"10s", 10 * time.Second, 0}, {"40s", 30 * time.Second, killedCode}} {
+		t.Run(x.delay, func(t *testing.T) {
+			w := newWorld(t)
+			w.addVolume("a", "h1")
+			w.startKubelet()
+			p := pod("p", "a")
+			p.Annotations = map[string]string{StopDelay: x.delay}
+			p.Finalizers = []string{"example.com/look"}
+			w.createPod(p)
+			w.waitRunning("p")
+			w.deletePod("p")
+			ended := func() bool { _, c := w.container("p"); return c.State.Terminated != nil }
+			advance(w, x.after-time.Second)
+			w.pause()
+			if ended() || w.guest.count("Unpublish h1") > 0 {
+				t.Error("the containers ended too early")
+			}
+			w.watchUntil("end", "pods", func() bool { advance(w, time.Second); return ended() })
+			if _, c := w.container("p"); c.State.Terminated.ExitCode != x.code {
+				t.Errorf("state %+v", c.State.Terminated)
+			}
+			w.waitDetached()
+		})
+	}
+}
