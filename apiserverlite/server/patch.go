@@ -199,11 +199,21 @@ func (p *patching) jsonPatch(current []byte) ([]byte, []error, error) {
 	if len(patch) > maxPatchOps {
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOps, len(patch)))
 	}
-	patched, err := patch.Apply(current)
+	patched, err := applyOps(patch, current)
 	if err != nil {
 		return nil, nil, unprocessable(err)
 	}
 	return patched, problems, nil
+}
+
+// applyOps applies a patch. The library panics over some operations that lack a member, a "test" of the whole document without a value for one.
+func applyOps(patch jsonpatch.Patch, current []byte) (patched []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("an operation of the patch is incomplete: %v", v)
+		}
+	}()
+	return patch.Apply(current)
 }
 
 func (p *patching) mergePatch(current []byte) ([]byte, []error, error) {
