@@ -94,3 +94,52 @@ func TestTerminationGrace(t *testing.T) {
 		})
 	}
 }
+
+// TestInitContainers acts them in order: one takes its time, one fails once, and a sidecar runs on to the pod's end.
+func TestInitContainers(t *testing.T) {
+	w := newWorld(t)
+	w.startKubelet()
+	p := pod("p")
+	always := v1.ContainerRestartPolicyAlways
+	p.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	p.Spec.InitContainers = []v1.Container{{Name: "side", RestartPolicy: &always}, {Name: "slow"}, {Name: "flaky"}}
+	p.Annotations = map[string]string{RunTime: "20s", RunTime + ".slow": "10s", ExitCode + ".flaky": "3,3,0"}
+	w.createPod(p)
+	inits := func() (out []v1.ContainerStatus) {
+		got, _ := w.container("p")
+		out = append(out, got.Status.InitContainerStatuses...)
+		for len(out) < 3 {
+			out = append(out, v1.ContainerStatus{})
+		}
+		return out
+	}
+	w.watchUntil("the slow one runs", "pods", func() bool { return inits()[1].State.Running != nil })
+	if s := inits(); s[0].State.Running == nil || !s[0].Ready || s[2].State.Waiting == nil || s[2].State.Waiting.Reason != "PodInitializing" || w.podPhase("p") != v1.PodPending {
+		t.Errorf("while the slow one runs: %+v", s)
+	}
+	w.killKubelet()
+	w.startKubelet() // what ran goes on
+	advance(w, 10*time.Second)
+	w.watchUntil("back-off of the flaky one", "pods", func() bool {
+		s := inits()[2]
+		return s.RestartCount == 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff" && s.LastTerminationState.Terminated.ExitCode == 3
+	})
+	advance(w, firstBackOff)
+	w.waitRunning("p")
+	if s := inits(); s[0].State.Running == nil || s[1].RestartCount != 0 || s[1].State.Terminated == nil || s[2].State.Terminated == nil || s[2].RestartCount != 2 {
+		t.Errorf("once the pod runs: %+v", s)
+	}
+	advance(w, 20*time.Second)
+	w.watchUntil("success", "pods", func() bool { return w.podPhase("p") == v1.PodSucceeded })
+	w.watchUntil("the sidecar has ended", "pods", func() bool { return inits()[0].State.Terminated != nil })
+
+	q := pod("q")
+	q.Spec.RestartPolicy = v1.RestartPolicyNever
+	q.Spec.InitContainers = []v1.Container{{Name: "bad"}}
+	q.Annotations = map[string]string{ExitCode + ".bad": "2"}
+	w.createPod(q)
+	w.watchUntil("failure", "pods", func() bool { return w.podPhase("q") == v1.PodFailed })
+	if got, c := w.container("q"); got.Status.InitContainerStatuses[0].State.Terminated.ExitCode != 2 || c.State.Waiting == nil {
+		t.Errorf("after a failed init container: %+v", got.Status)
+	}
+}

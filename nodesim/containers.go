@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -51,6 +49,7 @@ const (
 //	any --pod stops--> stopped
 type containers struct {
 	boot     string
+	inits    inits
 	state    containerState
 	since    time.Time // of the state
 	up       time.Time // when the volumes were first seen up in this life
@@ -81,6 +80,7 @@ const (
 // reboot they are gone, and will be started again.
 func (c *containers) restore(pod *v1.Pod, boot string) {
 	c.boot = boot
+	c.inits.restore(pod, boot)
 	for _, s := range pod.Status.ContainerStatuses {
 		c.restarts = max(c.restarts, s.RestartCount)
 		switch {
@@ -90,6 +90,9 @@ func (c *containers) restore(pod *v1.Pod, boot string) {
 			c.restarts = s.RestartCount + 1
 		case s.State.Terminated != nil:
 			c.state, c.exit, c.since, c.started = ended, s.State.Terminated.ExitCode, s.State.Terminated.FinishedAt.Time, s.State.Terminated.StartedAt.Time
+		case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
+			t := s.LastTerminationState.Terminated
+			c.state, c.exit, c.since, c.started, c.backOff = ended, t.ExitCode, t.FinishedAt.Time, t.StartedAt.Time, firstBackOff
 		}
 	}
 	c.expired = pod.Status.Reason == reasonDeadline
@@ -122,6 +125,14 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 		case waiting:
 			left = c.up.Add(duration(pod, StartDelay)).Sub(now)
 			if left <= 0 {
+				var through bool
+				if left, through = c.inits.advance(pod, now); c.inits.failed {
+					c.state, c.since, c.exit = ended, now, 1
+					return 0
+				}
+				if !through {
+					return left
+				}
 				c.state, c.since, c.started = running, now, now
 				continue
 			}
@@ -131,7 +142,7 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 			}
 			left = c.started.Add(duration(pod, RunTime)).Sub(now)
 			if left <= 0 {
-				c.state, c.since, c.exit, c.why, c.text = ended, now, exitCode(pod, c.restarts), "", ""
+				c.state, c.since, c.exit, c.why, c.text = ended, now, codeOf(pod.Annotations[ExitCode], c.restarts), "", ""
 				if now.Sub(c.started) >= longRun {
 					c.backOff = 0
 				}
@@ -202,13 +213,6 @@ func grace(pod *v1.Pod) time.Duration {
 	return time.Duration(*seconds) * time.Second
 }
 
-// exitCode of the run after so many restarts.
-func exitCode(pod *v1.Pod, restarts int32) int32 {
-	list := strings.Split(pod.Annotations[ExitCode], ",")
-	code, _ := strconv.ParseInt(strings.TrimSpace(list[min(int(restarts), len(list)-1)]), 10, 32)
-	return int32(code)
-}
-
 // activeFor returns how much longer a pod may be active that started at that time; false if there is no limit.
 func activeFor(pod *v1.Pod, start, now time.Time) (time.Duration, bool) {
 	if pod.Spec.ActiveDeadlineSeconds == nil {
@@ -228,9 +232,9 @@ func (c *containers) reject(reason, message string) {
 }
 
 // statuses are what the API is told of each container.
-func (c *containers) statuses(pod *v1.Pod, list []v1.Container, init bool) []v1.ContainerStatus {
+func (c *containers) statuses(pod *v1.Pod) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
-	for _, x := range list {
+	for _, x := range pod.Spec.Containers {
 		s := v1.ContainerStatus{Name: x.Name, Image: x.Image, ImageID: "", RestartCount: c.restarts, Started: new(bool)}
 		if c.state != waiting && !c.started.IsZero() {
 			s.ContainerID = containerID(pod, x.Name, c.restarts, c.boot)
@@ -238,10 +242,7 @@ func (c *containers) statuses(pod *v1.Pod, list []v1.Container, init bool) []v1.
 		}
 		done := &v1.ContainerStateTerminated{Reason: "Completed", StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(c.since), ContainerID: s.ContainerID}
 		switch {
-		case init && !c.started.IsZero():
-			done.FinishedAt = done.StartedAt
-			s.State.Terminated, s.Ready = done, true
-		case init, c.state == waiting:
+		case c.state == waiting, c.inits.failed:
 			s.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
 			if len(pod.Spec.InitContainers) > 0 {
 				s.State.Waiting.Reason = "PodInitializing"

@@ -30,8 +30,8 @@ func (w *worker) status(pod *v1.Pod) *v1.PodStatus {
 	}
 	s.HostIP = w.ips.node()
 	s.HostIPs = []v1.HostIP{{IP: s.HostIP}}
-	s.InitContainerStatuses = c.statuses(pod, pod.Spec.InitContainers, true)
-	s.ContainerStatuses = c.statuses(pod, pod.Spec.Containers, false)
+	s.InitContainerStatuses = c.inits.statuses(pod, c.boot, c.state == stopped || c.over(pod), now.Time)
+	s.ContainerStatuses = c.statuses(pod)
 	s.Phase = c.phase(pod)
 	if c.expired {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, reasonDeadline, textDeadline
