@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -13,7 +14,11 @@ import (
 // know, with upstream's own errors.
 func (p *patching) apply(old runtime.Object) (runtime.Object, error) {
 	patch := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(p.body, &patch.Object); err != nil {
+	text, err := yaml.YAMLToJSON(p.body)
+	if err == nil { // whole numbers stay whole: custom objects are kept as they are decoded
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &patch.Object)
+	}
+	if err != nil {
 		return nil, badRequest("error decoding patch: %v", err)
 	}
 	m, err := p.x.s.tracker.manager(p.w)
