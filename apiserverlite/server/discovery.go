@@ -1,7 +1,9 @@
 package server
 
 import (
+	"crypto/sha256"
 	"crypto/sha512"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -51,6 +53,12 @@ func newDiscovery(resources []*resource) *discovery {
 	byGroup := map[string]*apidiscoveryv2.APIGroupDiscovery{}
 	var order []string
 	d.resources = map[schema.GroupVersion]*metav1.APIResourceList{}
+	stored := map[schema.GroupResource]schema.GroupVersionKind{}
+	for _, r := range resources {
+		if r.ToStorage == nil {
+			stored[r.Storage] = r.GVK
+		}
+	}
 	for _, r := range resources {
 		g := byGroup[r.GVR.Group]
 		if g == nil {
@@ -70,7 +78,11 @@ func newDiscovery(resources []*resource) *discovery {
 			l = &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
 			d.resources[gv] = l
 		}
-		l.APIResources = append(l.APIResources, legacy(r)...)
+		kind := stored[r.Storage]
+		if r.main != nil { // the version that is stored may not be served
+			kind = r.main.GVK
+		}
+		l.APIResources = append(l.APIResources, legacy(r, kind)...)
 	}
 	d.documents = map[string]map[string]document{}
 	for path, core := range map[string]bool{"/api": true, "/apis": false} {
@@ -137,9 +149,13 @@ func sorted(v []string) []string {
 	return v
 }
 
-func legacy(r *resource) []metav1.APIResource {
+// legacy describes a resource whose objects are stored as that kind, if they are stored.
+func legacy(r *resource, stored schema.GroupVersionKind) []metav1.APIResource {
 	out := []metav1.APIResource{{Name: r.GVR.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK.Kind, Verbs: sorted(r.Verbs),
 		ShortNames: r.ShortNames, Categories: r.Categories}}
+	if r.answer == nil {
+		out[0].StorageVersionHash = storageVersionHash(stored)
+	}
 	for _, name := range subNames(r) {
 		sub := r.Subresources[name]
 		e := metav1.APIResource{Name: r.GVR.Resource + "/" + name, Namespaced: r.Namespaced, Kind: subKind(r, sub).Kind, Verbs: sorted(sub.Verbs)}
@@ -149,6 +165,12 @@ func legacy(r *resource) []metav1.APIResource {
 		out = append(out, e)
 	}
 	return out
+}
+
+// storageVersionHash is how discovery tells clients, without words, as what objects are stored.
+func storageVersionHash(k schema.GroupVersionKind) string {
+	sum := sha256.Sum256([]byte(k.Group + "/" + k.Version + "/" + k.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
 func legacyGroup(g *apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {

@@ -53,7 +53,32 @@ func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
 	if w.res.tracking != nil {
 		return w.customManager()
 	}
-	k := trackKey{w.res, w.sub}
+	return t.once(trackKey{w.res, w.sub}, func(types managedfields.TypeConverter) (*managedfields.FieldManager, error) {
+		reset := map[fieldpath.APIVersion]fieldpath.Filter{}
+		for v, set := range w.strategy.ResetFields() {
+			reset[v] = fieldpath.NewExcludeSetFilter(set)
+		}
+		m, err := managedfields.NewDefaultFieldManager(types, t.s.cfg.Scheme, defaulter{w.res.Strategy}, t.s.cfg.Scheme, w.res.GVK, w.res.GVK.GroupVersion(), w.sub, reset)
+		if err != nil {
+			return nil, fmt.Errorf("managed fields of %s: %w", w.res.GVR, err)
+		}
+		return m, nil
+	})
+}
+
+// scales is the field manager of the Scale kind, which all workloads share.
+func (t *tracker) scales() (*managedfields.FieldManager, error) {
+	return t.once(trackKey{nil, "scale"}, func(types managedfields.TypeConverter) (*managedfields.FieldManager, error) {
+		m, err := managedfields.NewDefaultFieldManager(types, t.s.cfg.Scheme, t.s.cfg.Scheme, t.s.cfg.Scheme, scaleKind, scaleKind.GroupVersion(), "scale", nil)
+		if err != nil {
+			return nil, fmt.Errorf("managed fields of scales: %w", err)
+		}
+		return m, nil
+	})
+}
+
+// once returns a field manager that was made before, or makes it.
+func (t *tracker) once(k trackKey, build func(managedfields.TypeConverter) (*managedfields.FieldManager, error)) (*managedfields.FieldManager, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m, ok := t.byWriting[k]; ok {
@@ -66,16 +91,11 @@ func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
 		}
 		t.types = types
 	}
-	reset := map[fieldpath.APIVersion]fieldpath.Filter{}
-	for v, set := range w.strategy.ResetFields() {
-		reset[v] = fieldpath.NewExcludeSetFilter(set)
+	m, err := build(t.types)
+	if err == nil {
+		t.byWriting[k] = m
 	}
-	m, err := managedfields.NewDefaultFieldManager(t.types, t.s.cfg.Scheme, defaulter{w.res.Strategy}, t.s.cfg.Scheme, w.res.GVK, w.res.GVK.GroupVersion(), w.sub, reset)
-	if err != nil {
-		return nil, fmt.Errorf("managed fields of %s: %w", w.res.GVR, err)
-	}
-	t.byWriting[k] = m
-	return m, nil
+	return m, err
 }
 
 // track records who set which field. Writers of our own leave the record as it is.

@@ -11,7 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/apiserverlite/registry"
 )
@@ -37,35 +41,62 @@ func (x *exchange) scale(ctx context.Context) (reply, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		return x.rescale(ctx, o, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return sc, nil })
+		return x.rescale(ctx, o, rescaling{next: func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return sc, nil }})
 	case "patch":
 		return x.patchScale(ctx)
 	}
 	return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
 }
 
-// rescale changes the parent by what next makes of its scale.
-func (x *exchange) rescale(ctx context.Context, o writeOptions, next func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (reply, error) {
+// rescaling is how a new scale is made from the current one. Applied ones come with their managedFields.
+type rescaling struct {
+	next    func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)
+	applied bool
+}
+
+// rescale changes the parent by what next makes of its scale. Who set the parent's replicas is who set the
+// scale's, and the other way round; of the parent's other fields nobody becomes the owner.
+func (x *exchange) rescale(ctx context.Context, o writeOptions, c rescaling) (reply, error) {
 	w := x.writing(o)
 	w.strategy = x.res.Strategy
-	r, err := w.change(ctx, change{make: func(old runtime.Object) (runtime.Object, error) {
-		cur, err := x.res.scaleOf(old)
-		if err != nil {
-			return nil, err
-		}
-		sc, err := next(cur)
-		if err != nil {
-			return nil, err
-		}
+	fields, err := x.s.tracker.scales()
+	if err != nil {
+		return reply{}, err
+	}
+	paths := x.replicasPaths()
+	r, err := w.change(ctx, change{tracked: true, make: func(old runtime.Object) (runtime.Object, error) {
 		obj := old.DeepCopyObject()
 		m, err := metaOf(obj)
 		if err != nil {
 			return nil, err
 		}
-		m.SetResourceVersion(sc.ResourceVersion)
+		h := managedfields.NewScaleHandler(m.GetManagedFields(), x.res.GVR.GroupVersion(), paths)
+		cur, err := x.res.scaleOf(old)
+		if err != nil {
+			return nil, err
+		}
+		if cur.ManagedFields, err = h.ToSubresource(); err != nil {
+			return nil, err
+		}
+		sc, err := c.next(cur)
+		if err != nil {
+			return nil, err
+		}
 		if sc.Spec.Replicas < 0 {
 			return nil, badRequest("spec.replicas: %d must not be negative", sc.Spec.Replicas)
 		}
+		version := sc.ResourceVersion
+		if !c.applied && !w.untracked {
+			sc = fields.UpdateNoErrors(cur, sc, w.manager).(*autoscalingv1.Scale)
+		}
+		if c.applied || !w.untracked {
+			owners, err := h.ToParent(sc.ManagedFields)
+			if err != nil {
+				return nil, err
+			}
+			m.SetManagedFields(owners)
+		}
+		m.SetResourceVersion(version)
 		return obj, x.res.setReplicas(obj, sc.Spec.Replicas)
 	}})
 	if err != nil {
@@ -73,6 +104,24 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, next func(*autos
 	}
 	sc, err := x.res.scaleOf(r.object)
 	return reply{object: sc}, err
+}
+
+// replicasPaths tells where the versions of a workload keep what its scale calls spec.replicas.
+func (x *exchange) replicasPaths() managedfields.ResourcePathMappings {
+	if x.res.Custom == nil {
+		return managedfields.ResourcePathMappings{x.res.GVR.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas")}
+	}
+	out := managedfields.ResourcePathMappings{}
+	for _, v := range x.s.defined().byName[x.res.definition].object.Spec.Versions {
+		var path fieldpath.Path
+		if v.Subresources != nil && v.Subresources.Scale != nil {
+			for _, s := range steps(v.Subresources.Scale.SpecReplicasPath) {
+				path = append(path, fieldpath.PathElement{FieldName: &s})
+			}
+		}
+		out[x.res.GVR.Group+"/"+v.Name] = path
+	}
+	return out
 }
 
 func (r *resource) setReplicas(o runtime.Object, n int32) error {
@@ -151,7 +200,10 @@ func (x *exchange) patchScale(ctx context.Context) (reply, error) {
 		return reply{}, err
 	}
 	p := &patching{x: x, opts: o, kind: kind, body: body, w: x.writing(o)}
-	return x.rescale(ctx, o, func(cur *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+	if kind == types.ApplyPatchType {
+		return x.rescale(ctx, o, rescaling{applied: true, next: p.applyScale})
+	}
+	return x.rescale(ctx, o, rescaling{next: func(cur *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		current, err := x.s.codecs.encodeJSON(cur)
 		if err != nil {
 			return nil, err
@@ -166,5 +218,26 @@ func (x *exchange) patchScale(ctx context.Context) (reply, error) {
 		}
 		x.problems(problems)
 		return obj.(*autoscalingv1.Scale), nil
-	})
+	}})
+}
+
+// applyScale merges an applied scale into the current one.
+func (p *patching) applyScale(cur *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+	patch := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := yaml.Unmarshal(p.body, &patch.Object); err != nil {
+		return nil, badRequest("error decoding patch: %v", err)
+	}
+	fields, err := p.x.s.tracker.scales()
+	if err != nil {
+		return nil, err
+	}
+	obj, err := fields.Apply(cur, patch, p.opts.fieldManager, p.opts.force)
+	if err != nil {
+		return nil, err
+	}
+	sc, ok := obj.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, fmt.Errorf("an applied scale became %T", obj)
+	}
+	return sc, nil
 }
