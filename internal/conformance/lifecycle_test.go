@@ -315,3 +315,12 @@ func same(a, b any) bool {
 	y, err2 := json.Marshal(b)
 	return err == nil && err2 == nil && string(x) == string(y)
 }
+
+// decode reads JSON that must be an object.
+func decode(b []byte) map[string]any {
+	var m map[string]any
+	if json.Unmarshal(b, &m) != nil {
+		return nil
+	}
+	return m
+}

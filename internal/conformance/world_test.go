@@ -209,3 +209,31 @@ func ready(p *corev1.Pod) bool {
 	}
 	return false
 }
+
+// eventually asks again until it is so. For what no watch tells: discovery, or how an object that is as it was is shown.
+func (w *world) eventually(what string, so func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			w.t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// get is a body that the server gives for a path; accept may be empty.
+func (w *world) get(path, accept string) string {
+	w.t.Helper()
+	q := w.rest.Get().RequestURI(path)
+	if accept == "" {
+		accept = "application/json"
+	}
+	b, err := q.SetHeader("Accept", accept).DoRaw(w.ctx)
+	if err != nil {
+		w.t.Fatalf("get %s: %v\n%.300s", path, err, b)
+	}
+	return string(b)
+}
