@@ -9,7 +9,8 @@
 // types; what upstream's registry layer adds to that is written here. Feature gates have upstream's
 // defaults. Snapshot kinds are served as custom resources are, without definitions. Two families are
 // kept and shown but have no effect of their own: RBAC objects refuse nobody, and the status of a
-// PodDisruptionBudget is only what somebody writes there.
+// PodDisruptionBudget is only what somebody writes there. So it is with Services, Jobs, CronJobs and RuntimeClasses. What a
+// CustomResourceDefinition makes is built by Define.
 package registry
 
 import (
