@@ -262,6 +262,9 @@ func (c *Cluster) RESTConfig(component string) *rest.Config {
 // Close stops the cluster and waits until nothing of it runs.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
+		if c.lock == nil {
+			return // nothing was begun; what is in the directory, and mounted in it, is another cluster's
+		}
 		c.expelGuests()
 		if c.parts != nil {
 			c.parts.stopAll()
@@ -286,11 +289,9 @@ func (c *Cluster) Close() error {
 		if c.cloud != nil {
 			errs = append(errs, c.cloud.devices.Close())
 		}
-		if c.lock != nil {
-			errs = append(errs, sock.Forget(c.opts.State), c.lock.release())
-			if c.opts.Ephemeral {
-				errs = append(errs, Purge(c.Layout))
-			}
+		errs = append(errs, sock.Forget(c.opts.State), c.lock.release())
+		if c.opts.Ephemeral {
+			errs = append(errs, Purge(c.Layout))
 		}
 		c.err = errors.Join(errs...)
 	})

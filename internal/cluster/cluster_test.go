@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestVolumeMovesWithItsData(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -232,6 +233,35 @@ func TestPortInUse(t *testing.T) {
 	}
 	if _, err := os.Stat(Layout{dir}.ClusterDB()); !os.IsNotExist(err) {
 		t.Errorf("a database was made: %v", err)
+	}
+}
+
+// TestSecondOfOneName is refused, and leaves the first alone with all that it has mounted.
+func TestSecondOfOneName(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			c := begin(t, Options{Devices: mode})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			u := user{c.Client()}
+			must(t, u.class(ctx, storagev1.VolumeBindingImmediate))
+			must(t, u.claim(ctx, "data"))
+			must(t, u.pod(ctx, "app", "data", "n1"))
+			pod, err := u.running(ctx, "app")
+			must(t, err)
+			dir, err := published(c.Layout, pod)
+			must(t, err)
+			must(t, os.WriteFile(filepath.Join(dir, "marker"), []byte("kept"), 0o644))
+
+			_, err = Start(ctx, Options{State: c.Layout.Root, Listen: "127.0.0.1:0", Devices: mode, Log: zerolog.Nop()})
+			if err == nil || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
+				t.Fatalf("the second of one name is told %v", err)
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, "marker")); err != nil || string(b) != "kept" {
+				t.Errorf("marker of the first: %q, %v", b, err)
+			}
+			clean(t, c)
+		})
 	}
 }
 
