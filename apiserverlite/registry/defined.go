@@ -11,6 +11,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -196,7 +197,7 @@ func (k *defined) read(o runtime.Object) (runtime.Object, error) {
 	return u, nil
 }
 
-// coerce takes metadata through its type, as every server does, and removes what the schema does not know.
+// coerce takes metadata, the object's and that of objects in it, through its type, as every server does, and removes what the schema does not know.
 func (k *defined) coerce(u *unstructured.Unstructured) ([]string, error) {
 	var unknown []string
 	if m, found := u.Object["metadata"]; found && m != nil {
@@ -227,6 +228,11 @@ func (k *defined) coerce(u *unstructured.Unstructured) ([]string, error) {
 		u.Object["metadata"] = out
 	}
 	unknown = append(unknown, pruneUnknown(u.Object, k.schema, true)...)
+	bad, inside := objectmeta.CoerceWithOptions(nil, u.Object, k.schema, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	if bad != nil {
+		return nil, bad
+	}
+	unknown = append(unknown, inside...)
 	slices.Sort(unknown)
 	return unknown, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +61,7 @@ func (k *defined) Validate(_ context.Context, o runtime.Object) field.ErrorList 
 // check holds an object against the schema.
 func (k *defined) check(u *unstructured.Unstructured) field.ErrorList {
 	errs := valueErrors(nil, k.values.Validate(u.Object))
+	errs = append(errs, objectmeta.Validate(context.Background(), nil, u.Object, k.schema, false)...)
 	return append(errs, listtype.ValidateListSetsAndMaps(nil, k.schema, u.Object)...)
 }
 
