@@ -3,7 +3,9 @@ package nodesim
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 
+	"drydock.dev/drydock/internal/sock"
 	"drydock.dev/drydock/nodesim/volumeplugin/csi"
 )
 
@@ -217,4 +220,35 @@ func (f *fleet) cleanNodes() {
 			n.pause()
 		}
 	}
+}
+
+// TestSettle: a call may lie in a connection that its caller has left before the driver's
+// server has made it known. The next life must not begin before that call has had its turn.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	root, err := os.MkdirTemp("/tmp", "dd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	g := newGuest(driverName, nodeName, mount.NewFakeMounter(nil))
+	g.start(t, KubeletRoot(root))
+	defer g.stop()
+	c, err := sock.Dial(t.Context(), filepath.Join(KubeletRoot(root), "plugins", driverName, "csi.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 9)); err != nil { // the server's greeting: a client may send now
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	select {
+	case <-g.conns.idle():
+		t.Error("nobody counts as connected while a caller is")
+	default:
+	}
+	g.settle(ctx) // gives up with ctx
+	c.Close()
+	g.settle(t.Context())
 }

@@ -3,6 +3,7 @@ package nodesim
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,7 +50,10 @@ type guest struct {
 	unstaged bool         // it publishes what is not staged; set before start
 }
 
-// connections counts the connections that callers have open.
+// connections counts the connections that callers have open, each from before the
+// driver has greeted its caller until no call that came over it can begin any more. The
+// server's own account begins only after the greeting, when a call may be waiting
+// already, and the socket's ends while calls can still begin: so both count.
 type connections struct {
 	mu   sync.Mutex
 	open int           // guarded by mu
@@ -61,37 +65,69 @@ func (c *connections) HandleRPC(context.Context, stats.RPCStats)                
 func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch s.(type) {
 	case *stats.ConnBegin:
-		c.open++
+		c.add(1)
 	case *stats.ConnEnd:
-		c.open--
+		c.add(-1)
 	}
-	if c.open == 0 && c.none != nil {
+}
+
+func (c *connections) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open += n; c.open == 0 && c.none != nil {
 		close(c.none)
 		c.none = nil
 	}
 }
 
+// idle closes when nobody is connected.
+func (c *connections) idle() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == 0 {
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	if c.none == nil {
+		c.none = make(chan struct{})
+	}
+	return c.none
+}
+
+// counted is a listener whose connections are counted.
+type counted struct {
+	net.Listener
+	conns *connections
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.conns.add(1)
+	return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.conns.add(-1) })}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
 // settle waits until nobody is connected and no call is under way: whatever a kubelet
 // that died has sent has then been done, or never will be.
 func (g *guest) settle(ctx context.Context) {
-	g.conns.mu.Lock()
-	var none chan struct{}
-	if g.conns.open > 0 {
-		if g.conns.none == nil {
-			g.conns.none = make(chan struct{})
-		}
-		none = g.conns.none
-	}
-	g.conns.mu.Unlock()
-	if none != nil {
-		select {
-		case <-none:
-		case <-ctx.Done():
-		}
+	select {
+	case <-g.conns.idle():
+	case <-ctx.Done():
 	}
 	g.work.Wait()
 }
@@ -146,7 +182,7 @@ func (g *guest) serve(t *testing.T, path string, register func(*grpc.Server)) {
 	s := grpc.NewServer(grpc.StatsHandler(&g.conns))
 	register(s)
 	done := make(chan struct{})
-	go func() { defer close(done); s.Serve(l) }()
+	go func() { defer close(done); s.Serve(counted{l, &g.conns}) }()
 	g.stops = append(g.stops, func() { s.Stop(); <-done; os.Remove(path) })
 }
 
