@@ -16,7 +16,7 @@ export GOFLAGS := -p=2 -buildvcs=false
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TIMEOUT     ?= 20m
 
-.PHONY: run build test check bench soak interop tools clean
+.PHONY: run build test check cross bench soak tools-run tools-test clean
 
 run: build tools-run ## start a cluster and walk one volume from claim to running pod
 	bin/drydock demo
@@ -33,11 +33,15 @@ test: tools-test build ## every test but soak
 check: ## formatting, vet, staticcheck, race tests, import directions
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet -tags '$(TAGS)' ./...
-	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./fakecloud/... ./internal/host ./internal/sock ./internal/mounts
-	GOOS=windows CGO_ENABLED=0 $(GO) vet ./fakecloud/... ./internal/sock ./internal/mounts
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=windows CGO_ENABLED=0 $(GO) vet ./...
 	$(GO) run $(STATICCHECK) -tags '$(subst $() ,$(comma),$(TAGS))' ./...
 	$(GO) test -race -tags '$(TAGS)' -timeout $(TIMEOUT) ./internal/... ./fakecloud/... ./apiserverlite/... ./driver/... ./nodesim/... ./web
 comma := ,
+
+cross: ## compile for other systems; to run there it wants cgo, for SQLite
+	GOOS=darwin CGO_ENABLED=0 $(GO) build ./...
+	GOOS=windows CGO_ENABLED=0 $(GO) build ./...
 
 bench: build tools-run ## the performance claims, each against its floor in the same run
 	$(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./internal/bench

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	sqlite3 "github.com/mattn/go-sqlite3"
 )
 
 // Backup copies the database at path, which may be in use by a running Store of this or another process,
@@ -87,15 +85,7 @@ func copyDatabase(from, to string, finish func(*database) error) (err error) {
 			err = cerr
 		}
 	}()
-	b, err := dst.conn.Backup("main", src.conn, "main")
-	if err != nil {
-		return explain(err)
-	}
-	_, err = b.Step(-1)
-	if ferr := b.Finish(); err == nil {
-		err = ferr
-	}
-	if err != nil {
+	if err := copyInto(dst.conn, src.conn); err != nil {
 		return explain(err)
 	}
 	if err := dst.exec("PRAGMA journal_mode=DELETE"); err != nil { // one file, whole by itself
@@ -145,7 +135,7 @@ func (d *database) known() error {
 // plainConnection opens a file without changing how it is kept.
 func plainConnection(path, mode string) (*database, error) {
 	name := "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path) + "?mode=" + mode
-	c, err := (&sqlite3.SQLiteDriver{}).Open(name)
+	c, err := openConnection(name)
 	if err != nil {
 		return nil, explain(err)
 	}

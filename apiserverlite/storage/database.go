@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	sqlite3 "github.com/mattn/go-sqlite3"
 )
 
 // migration brings the schema from one version to the next. The list is append-only:
@@ -36,7 +34,7 @@ INSERT INTO meta(k, v) VALUES('rv', 0), ('reserved', 0), ('clean', 1);
 
 // database is one connection. Connections are not safe for concurrent use.
 type database struct {
-	conn  *sqlite3.SQLiteConn
+	conn  connection
 	stmts map[string]driver.Stmt
 }
 
@@ -66,7 +64,7 @@ func connect(cfg Config) (*database, error) {
 	if cfg.Durability != Memory {
 		name = "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(cfg.Path)
 	}
-	c, err := (&sqlite3.SQLiteDriver{}).Open(name)
+	c, err := openConnection(name)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -87,8 +85,16 @@ func connect(cfg Config) (*database, error) {
 	return db, nil
 }
 
-func newDatabase(c driver.Conn) *database {
-	return &database{conn: c.(*sqlite3.SQLiteConn), stmts: map[string]driver.Stmt{}}
+// connection is what SQLite's driver gives, used without database/sql.
+type connection interface {
+	driver.Conn
+	Exec(sql string, args []driver.Value) (driver.Result, error)
+	Query(sql string, args []driver.Value) (driver.Rows, error)
+	AutoCommit() bool
+}
+
+func newDatabase(c connection) *database {
+	return &database{conn: c, stmts: map[string]driver.Stmt{}}
 }
 
 func (d *database) migrate(steps []migration) error {
@@ -190,25 +196,4 @@ func (d *database) close() error {
 		_ = st.Close() // finalizing reports the statement's last error again
 	}
 	return d.conn.Close()
-}
-
-// explain adds the kind and plain words to SQLite's own errors.
-func explain(err error) error {
-	var e sqlite3.Error
-	if err == nil || !errors.As(err, &e) {
-		return err
-	}
-	switch e.Code {
-	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB, sqlite3.ErrFormat:
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	case sqlite3.ErrFull:
-		return fmt.Errorf("%w: the disk is full: %w", ErrUnavailable, err)
-	case sqlite3.ErrIoErr:
-		return fmt.Errorf("%w: the disk failed: %w", ErrUnavailable, err)
-	case sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrCantOpen:
-		return fmt.Errorf("%w: the file cannot be written: %w", ErrUnavailable, err)
-	case sqlite3.ErrBusy, sqlite3.ErrLocked:
-		return fmt.Errorf("%w: another process holds the file: %w", ErrUnavailable, err)
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -1,11 +1,9 @@
 package storage
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 
-	sqlite3 "github.com/mattn/go-sqlite3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -163,9 +161,8 @@ func (w *writer) transact(b *batch) (err error) {
 	defer func() {
 		if err != nil {
 			w.db.rollback()
-			var e sqlite3.Error
-			full := errors.As(err, &e) && e.Code == sqlite3.ErrFull // the connection is sound, the disk needs room
-			w.suspect = !full && w.store.cfg.Durability != Memory
+			// After a full disk the connection is sound.
+			w.suspect = !diskFull(err) && w.store.cfg.Durability != Memory
 			err = explain(err)
 		}
 	}()
