@@ -29,6 +29,7 @@ import (
 	"drydock.dev/drydock/apiserverlite/controllers/ephemeral"
 	"drydock.dev/drydock/apiserverlite/controllers/expand"
 	"drydock.dev/drydock/apiserverlite/controllers/garbagecollector"
+	"drydock.dev/drydock/apiserverlite/controllers/job"
 	"drydock.dev/drydock/apiserverlite/controllers/namespace"
 	"drydock.dev/drydock/apiserverlite/controllers/nodelifecycle"
 	"drydock.dev/drydock/apiserverlite/controllers/podgc"
@@ -87,6 +88,7 @@ func all() []entry {
 		{replicaset.Name, func(e control.Env, _ Config) control.Controller { return replicaset.New(e) }},
 		{deployment.Name, func(e control.Env, _ Config) control.Controller { return deployment.New(e) }},
 		{daemonset.Name, func(e control.Env, _ Config) control.Controller { return daemonset.New(e) }},
+		{job.Name, func(e control.Env, _ Config) control.Controller { return job.New(e) }},
 		{resourcequota.Name, func(e control.Env, _ Config) control.Controller { return resourcequota.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
@@ -107,7 +109,7 @@ func Names() []string {
 func Points() []lab.Point {
 	return slices.Concat(pvbinder.Points(), scheduler.Points(), attachdetach.Points(), protection.Points(),
 		ephemeral.Points(), namespace.Points(), garbagecollector.Points(), podgc.Points(), nodelifecycle.Points(),
-		statefulset.Points(), replicaset.Points(), deployment.Points(), daemonset.Points())
+		statefulset.Points(), replicaset.Points(), deployment.Points(), daemonset.Points(), job.Points())
 }
 
 // Run runs the controllers until ctx or the component ends, and returns when all of

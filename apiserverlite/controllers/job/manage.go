@@ -1,0 +1,89 @@
+package job
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// manage makes or deletes pods so that as many are active as should be.
+func (r *round) manage(ctx context.Context) error {
+	if r.isSuspended() {
+		return r.removeUncounted(ctx, slices.Clone(r.active))
+	}
+	want := int(ptr.Deref(r.job.Spec.Parallelism, 1))
+	switch {
+	case r.job.Spec.Completions != nil:
+		want = max(0, min(want, r.completions()-int(r.succeeded)))
+	case r.succeeded > 0:
+		want = len(r.active) // the first success ends such a job, when the others have ended
+	}
+	if surplus := r.surplus(len(r.active) - want); len(surplus) > 0 {
+		return r.removeUncounted(ctx, surplus)
+	}
+	missing := min(want-len(r.active), burst)
+	if r.onlyFailed() {
+		missing -= int(r.terminating)
+	}
+	if missing <= 0 {
+		return nil
+	}
+	if left := r.failures.left(r.now); left > 0 {
+		r.c.queue.AddAfter(r.key, left)
+		return nil
+	}
+	pending := r.pendingIndexes(missing)
+	if !r.indexed() {
+		pending = slices.Repeat([]int{-1}, missing)
+	}
+	for _, i := range pending {
+		if err := r.create(ctx, i); err != nil {
+			return err
+		}
+		r.active = append(r.active, &corev1.Pod{})
+	}
+	return nil
+}
+
+// surplus are the pods to delete: those without an index that is wanted, and of too many the least far.
+func (r *round) surplus(n int) []*corev1.Pod {
+	pods := slices.Clone(r.active)
+	slices.SortStableFunc(pods, leastFar)
+	var out, left []*corev1.Pod
+	if r.indexed() {
+		seen := indexes{}
+		for _, p := range slices.Backward(pods) {
+			if i := indexOf(p); !r.valid(p) || r.done[i] || seen[i] {
+				out = append(out, p)
+			} else {
+				seen[i] = true
+				left = append(left, p)
+			}
+		}
+		slices.Reverse(left)
+		pods = left
+	}
+	if more := min(n-len(out), len(pods)); more > 0 {
+		out = append(out, pods[:more]...)
+	}
+	return out[:min(len(out), burst)]
+}
+
+// pendingIndexes are the first n that neither have succeeded nor have a pod.
+func (r *round) pendingIndexes(n int) []int {
+	taken := indexes{}
+	for _, p := range r.pods {
+		if slices.Contains(r.active, p) || r.onlyFailed() && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed {
+			taken[indexOf(p)] = true
+		}
+	}
+	var out []int
+	for i := 0; i < r.completions() && len(out) < n; i++ {
+		if !r.done[i] && !taken[i] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
