@@ -11,7 +11,8 @@
 // What of the kubelet surrounds its volume manager is played here (shell): the pods' workers, the
 // node's status, the host of the volume plugins. It is written after the kubelet's order of steps, and
 // is no part of what is compared. The kubelet's plugins keep drivers in a global table, so that a
-// restart of it finds the driver registered, and scenarios on it do not run side by side.
+// restart of it finds the driver registered, and scenarios on it do not run side by side. What
+// nodesim says before it has met the driver again is left out.
 //
 // It is a module of its own, for the kubelet's packages need a hundred more than the product does.
 package oracle

@@ -31,8 +31,9 @@ type outcome struct {
 // driver is a CSI driver that mounts on the simulated table, writes down what it is asked and ends its calls as planned.
 type driver struct {
 	csipb.UnimplementedNodeServer
-	mounter mount.Interface
-	root    string // the kubelet's, which is R in what is written down
+	mounter  mount.Interface
+	root     string // the kubelet's, which is R in what is written down
+	unstaged bool   // it cannot stage; set before a kubelet asks
 
 	mu      sync.Mutex
 	calls   []string             // guarded by mu
@@ -88,6 +89,13 @@ func (d *driver) next(method string, ends ...outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plan[method] = append(d.plan[method], ends...)
+}
+
+// forget drops what is planned.
+func (d *driver) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.plan)
 }
 
 func (d *driver) log() []string {
@@ -154,7 +162,11 @@ func (d *driver) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb
 
 func (d *driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {
 	r := &csipb.NodeGetCapabilitiesResponse{}
-	for _, c := range []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csipb.NodeServiceCapability_RPC_EXPAND_VOLUME} {
+	can := []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_EXPAND_VOLUME}
+	if !d.unstaged {
+		can = append(can, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	}
+	for _, c := range can {
 		r.Capabilities = append(r.Capabilities, &csipb.NodeServiceCapability{Type: &csipb.NodeServiceCapability_Rpc{Rpc: &csipb.NodeServiceCapability_RPC{Type: c}}})
 	}
 	return r, nil
@@ -227,4 +239,15 @@ func capability(c *csipb.VolumeCapability) string {
 		return fmt.Sprintf("{%s block}", mode)
 	}
 	return "{}"
+}
+
+// count tells how often a method was called.
+func (d *driver) count(method string) int {
+	n := 0
+	for _, c := range d.log() {
+		if strings.HasPrefix(c, method+" ") {
+			n++
+		}
+	}
+	return n
 }

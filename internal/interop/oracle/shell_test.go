@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -36,11 +38,12 @@ const (
 
 // shell is what of a kubelet surrounds the real volume manager: the pods' workers and the node's status.
 type shell struct {
-	ctx     context.Context
-	client  kubernetes.Interface
-	root    string
-	volumes volumemanager.VolumeManager
-	wg      sync.WaitGroup
+	ctx      context.Context
+	client   kubernetes.Interface
+	root     string
+	volumes  volumemanager.VolumeManager
+	recorder record.EventRecorder
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	synced  bool                   // guarded by mu: every pod of the API was told
@@ -51,6 +54,7 @@ type shell struct {
 type podWork struct {
 	pod      *v1.Pod
 	deleted  chan struct{} // closes when the pod is to end
+	changed  chan struct{} // of its spec or annotations
 	ending   bool
 	stopped  bool // its containers have ended
 	assigned bool // the API has it
@@ -63,6 +67,7 @@ func startUpstream(t *testing.T, w *world) (stop func()) {
 	s := &shell{ctx: ctx, client: w.client, root: w.root, workers: map[types.UID]*podWork{}}
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	recorder := events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
+	s.recorder = recorder
 	events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: w.client.CoreV1().Events("")})
 	s.registerNode(t)
 
@@ -158,9 +163,15 @@ func (s *shell) seen(p *v1.Pod) {
 	defer s.mu.Unlock()
 	w := s.workers[p.UID]
 	if w == nil {
-		w = &podWork{deleted: make(chan struct{}), assigned: true}
+		w = &podWork{deleted: make(chan struct{}), changed: make(chan struct{}, 1), assigned: true, pod: p}
 		s.workers[p.UID] = w
 		s.wg.Go(func() { s.work(p.UID, w) })
+	}
+	if !maps.Equal(w.pod.Annotations, p.Annotations) {
+		select {
+		case w.changed <- struct{}{}:
+		default:
+		}
 	}
 	w.pod = p
 	if p.DeletionTimestamp != nil {
@@ -201,13 +212,18 @@ func (s *shell) work(uid types.UID, w *podWork) {
 		os.MkdirAll(filepath.Join(s.root, "pods", string(uid), dir), 0o750)
 	}
 	for ctx.Err() == nil {
-		if err := s.volumes.WaitForAttachAndMount(ctx, s.pod(w)); err == nil {
+		err := s.volumes.WaitForAttachAndMount(ctx, s.pod(w))
+		if err == nil {
 			s.say(pod, v1.ContainerState{Running: &v1.ContainerStateRunning{}})
 			select {
 			case <-ctx.Done():
+			case <-w.changed:
 			case <-time.After(time.Minute): // the kubelet's next sync
 			}
 			continue
+		}
+		if ctx.Err() == nil && !wait.Interrupted(err) {
+			s.recorder.Eventf(pod, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -40,6 +40,16 @@ func (w *world) note(title string) {
 	}
 }
 
+// noteByVolume is note where volumes go side by side: the calls are sorted by volume, in each volume's own order.
+func (w *world) noteByVolume(title string) {
+	w.t.Helper()
+	from := len(w.recorded)
+	w.note(title)
+	seen := w.recorded[from:]
+	calls := slices.IndexFunc(seen[1:], func(l string) bool { return !strings.HasPrefix(l, "call ") })
+	slices.SortStableFunc(seen[1:1+max(calls, 0)], func(a, b string) int { return strings.Compare(strings.Fields(a)[2], strings.Fields(b)[2]) })
+}
+
 // look lists what is to be seen from outside: calls and events since the last note, and what is there.
 func (w *world) look() []string {
 	var out []string
@@ -83,13 +93,16 @@ func (w *world) events() []string {
 	}
 	var out []string
 	for _, e := range l.Items {
-		if e.Source.Component == "kubelet" && e.InvolvedObject.Kind == "Pod" && !strings.HasPrefix(e.Message, "Unable to attach or mount") && volumeReason(e.Reason) {
+		if e.Source.Component == "kubelet" && e.InvolvedObject.Kind == "Pod" && volumeReason(e.Reason) && !strings.Contains(e.Message, unregistered) {
 			out = append(out, w.named(fmt.Sprintf("event %s of %s: %s %s", e.Type, e.InvolvedObject.Name, e.Reason, e.Message)))
 		}
 	}
 	sort.Strings(out)
 	return slices.Compact(out)
 }
+
+// unregistered is what a kubelet says that has started and has not met the driver again. The shell's kubelet keeps it.
+const unregistered = "not found in the list of registered CSI drivers"
 
 // volumeReason tells the volume manager's events from those of the pods' workers, which the shell does not make.
 func volumeReason(r string) bool {

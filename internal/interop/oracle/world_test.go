@@ -53,14 +53,13 @@ type world struct {
 	kubelet  start
 	lives    int
 	stop     func()
-	told     int      // of the driver's calls, how many are in the transcript
-	pods     []string // names, with the UIDs that they had
-	names    map[string]string
-	said     map[string]bool // events in the transcript
-	recorded []string        // the transcript
+	told     int               // of the driver's calls, how many are in the transcript
+	names    map[string]string // of pods, by UID
+	said     map[string]bool   // events in the transcript
+	recorded []string          // the transcript
 }
 
-func newWorld(t *testing.T, kubelet start) *world {
+func newWorld(t *testing.T, kubelet start, s scenario) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "ddo")
 	if err != nil {
@@ -71,14 +70,15 @@ func newWorld(t *testing.T, kubelet start) *world {
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, dir: dir, root: nodesim.KubeletRoot(dir), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
 		kubelet: kubelet, names: map[string]string{}, said: map[string]bool{}}
-	w.serveAPI()
+	w.serveAPI(s.spec)
 	w.driver = serveDriver(t, w.root, w.mounter)
+	w.driver.unstaged = s.unstaged
 	t.Cleanup(w.kill)
 	return w
 }
 
 // serveAPI serves drydock's API with its attach/detach controller, and plays the attacher.
-func (w *world) serveAPI() {
+func (w *world) serveAPI(change func(*storagev1.CSIDriverSpec)) {
 	reg, err := registry.NewWith(registry.Options{Clock: w.lab.Clock})
 	w.must(err)
 	store, err := storage.Open(storage.Config{Durability: storage.Memory, Clock: w.lab.Clock})
@@ -93,8 +93,12 @@ func (w *world) serveAPI() {
 	w.client, err = kubernetes.NewForConfig(w.config)
 	w.must(err)
 	required, info := true, true
-	_, err = w.client.StorageV1().CSIDrivers().Create(w.ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName},
-		Spec: storagev1.CSIDriverSpec{AttachRequired: &required, PodInfoOnMount: &info}}, metav1.CreateOptions{})
+	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &required, PodInfoOnMount: &info,
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}}}
+	if change != nil {
+		change(&d.Spec)
+	}
+	_, err = w.client.StorageV1().CSIDrivers().Create(w.ctx, d, metav1.CreateOptions{})
 	w.must(err)
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,6 +154,10 @@ func (w *world) begin() {
 	w.t.Helper()
 	w.stop = w.kubelet(w.t, w)
 	w.lives++
+	w.until("the driver on the node", func() bool {
+		n, err := w.client.StorageV1().CSINodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+		return err == nil && len(n.Spec.Drivers) == 1
+	})
 }
 
 // kill ends the kubelet, if there is one.
