@@ -160,3 +160,50 @@ func TestKubectlFollowsWorkloads(t *testing.T) {
 	has(w.k(t, "describe", "quota", "q"), "requests.storage", "3Gi")
 	w.k(t, "delete", "statefulset,deployment,daemonset,service", "fleet", "crew", "watch", "--ignore-not-found", "--cascade=foreground", "--timeout=60s")
 }
+
+const voyageYAML = `apiVersion: batch/v1
+kind: Job
+metadata: {name: voyage}
+spec:
+  completions: 2
+  parallelism: 2
+  template:
+    metadata: {annotations: {drydock.dev/run-time: 100ms}}
+    spec:
+      restartPolicy: Never
+      containers: [{name: app, image: app}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: wreck}
+spec:
+  backoffLimit: 0
+  template:
+    metadata: {annotations: {drydock.dev/run-time: 100ms, drydock.dev/exit-code: "3"}}
+    spec:
+      restartPolicy: Never
+      containers: [{name: app, image: app}]
+`
+
+// TestKubectlWaitsForJobs runs acting pods to their end, well and badly.
+func TestKubectlWaitsForJobs(t *testing.T) {
+	w := start(t)
+	has := func(out string, words ...string) {
+		t.Helper()
+		for _, word := range words {
+			if !strings.Contains(out, word) {
+				t.Errorf("lacks %q:\n%s", word, out)
+			}
+		}
+	}
+	w.kin(t, voyageYAML, "create", "-f", "-")
+	has(w.k(t, "wait", "--for=condition=complete", "job/voyage", "--timeout=40s"), "condition met")
+	has(w.k(t, "wait", "--for=condition=failed", "job/wreck", "--timeout=40s"), "condition met")
+	has(w.k(t, "get", "jobs"), "voyage", "Complete", "2/2", "wreck", "Failed", "0/1")
+	has(w.k(t, "describe", "job", "voyage"), "2 Succeeded", "Created pod: voyage-", "Job completed")
+	has(w.k(t, "describe", "job", "wreck"), "1 Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+	w.k(t, "delete", "job", "voyage", "wreck", "--timeout=20s")
+	if out := w.k(t, "get", "pods", "-l", "batch.kubernetes.io/job-name", "-o", "name"); strings.TrimSpace(out) != "" {
+		w.k(t, "wait", "--for=delete", "pods", "-l", "batch.kubernetes.io/job-name", "--timeout=20s")
+	}
+}
