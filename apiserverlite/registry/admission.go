@@ -23,6 +23,7 @@ var (
 	accountResource       = corev1.Resource("serviceaccounts")
 	classResource         = storagev1.Resource("storageclasses")
 	attributesResource    = storagev1.Resource("volumeattributesclasses")
+	runtimeClassResource  = schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}
 	priorityClassResource = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
 )
 
@@ -44,6 +45,7 @@ func newAdmission(o Options) Admission {
 		{resource: podResource, operations: []string{opCreate, opUpdate}, mutate: podPriority},
 		{resource: priorityClassResource, operations: []string{opCreate, opUpdate}, validate: oneDefaultPriority},
 		{resource: podResource, operations: []string{opCreate, opUpdate}, mutate: tolerateForAWhile},
+		{resource: podResource, operations: []string{opCreate}, mutate: runtimeClass},
 		{resource: claimResource, operations: []string{opCreate}, mutate: defaultClass},
 		{resource: claimResource, operations: []string{opCreate}, mutate: protect("kubernetes.io/pvc-protection")},
 		{resource: volumeResource, operations: []string{opCreate}, mutate: protect("kubernetes.io/pv-protection")},
