@@ -7,6 +7,7 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServe
 type httpServers struct {
 	split      *split
 	inside     *inside
+	thrift     *thrift // nil before serve
 	tls, plain *http.Server
 	cancel     context.CancelFunc // of every request
 	wg         sync.WaitGroup
@@ -47,7 +49,8 @@ type httpServers struct {
 }
 
 func (h *httpServers) serve(handler http.Handler) {
-	h.tls.Handler, h.plain.Handler, h.inside.handler = handler, handler, handler
+	h.thrift = newThrift(handler, debug.FreeOSMemory)
+	h.tls.Handler, h.plain.Handler, h.inside.handler = h.thrift, h.thrift, h.thrift
 	for _, f := range []func() error{
 		h.split.run,
 		func() error { return h.tls.ServeTLS(h.split.tls, "", "") },
@@ -71,6 +74,9 @@ func (h *httpServers) close() error {
 		}
 	}
 	h.inside.close(ctx)
+	if h.thrift != nil {
+		h.thrift.close()
+	}
 	err := h.split.Close()
 	h.wg.Wait()
 	return err
