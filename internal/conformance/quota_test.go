@@ -132,6 +132,7 @@ func TestQuotaIsChanged(t *testing.T) {
 		return n.Value() == 2
 	})
 	maps{w}.make("m", "a")
+	w.uses("q", "configmaps=2")
 	q, err := client.Patch(w.ctx, "q", types.MergePatchType, []byte(`{"spec":{"hard":{"configmaps":"9"}},"status":{"used":{"configmaps":"7"}}}`), metav1.PatchOptions{}, "status")
 	w.must(err)
 	if used, hard := q.Status.Used[corev1.ResourceConfigMaps], q.Spec.Hard[corev1.ResourceConfigMaps]; used.Value() != 7 || hard.Value() != 2 {

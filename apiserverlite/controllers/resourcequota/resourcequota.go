@@ -1,8 +1,8 @@
 // Package resourcequota keeps the status of ResourceQuotas: the hard limits as they were understood, and what is used.
 // Admission does not read it; it reckons anew for each write.
 //
-// A quota is reckoned when it changes, and when a pod, a claim or a service of its namespace comes, goes or
-// takes more or less. Objects of other kinds ("count/leases.coordination.k8s.io") are counted on the same
+// A quota is reckoned when it changes, and when a pod, a claim, a service, a ConfigMap or a Secret of its
+// namespace comes, goes or takes more or less. Objects of other kinds ("count/leases.coordination.k8s.io") are counted on the same
 // occasions, by a list.
 package resourcequota
 
@@ -83,6 +83,12 @@ func New(env control.Env) *Controller {
 	})
 	control.Register(core.Services().Informer(), control.On[*corev1.Service]{
 		Add: func(s *corev1.Service) { c.changed(s.Namespace) }, Delete: func(s *corev1.Service) { c.changed(s.Namespace) },
+	})
+	control.Register(core.ConfigMaps().Informer(), control.On[*corev1.ConfigMap]{
+		Add: func(m *corev1.ConfigMap) { c.changed(m.Namespace) }, Delete: func(m *corev1.ConfigMap) { c.changed(m.Namespace) },
+	})
+	control.Register(core.Secrets().Informer(), control.On[*corev1.Secret]{
+		Add: func(x *corev1.Secret) { c.changed(x.Namespace) }, Delete: func(x *corev1.Secret) { c.changed(x.Namespace) },
 	})
 	return c
 }
