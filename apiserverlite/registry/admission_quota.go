@@ -15,7 +15,7 @@ import (
 )
 
 // withinQuota refuses what would go beyond a quota of the namespace. It reckons with what is stored at the
-// moment, so that two writes of the same moment can together go beyond by one object.
+// moment; the server lets no other write that a quota limits come between that and the commit.
 func withinQuota(_ context.Context, a Attributes) error {
 	gr := a.Resource.Storage
 	var over []string

@@ -89,6 +89,7 @@ type Server struct {
 	tracker     *tracker
 	base        *discovery // of the built-in kinds
 	definitions definitions
+	quotaTurns  turns
 	tokens      *tokens
 	inFlight    *inFlight
 	handler     http.Handler

@@ -152,6 +152,7 @@ func (w *writing) changeNothing(ctx context.Context, c change) (result, error) {
 		return result{}, err
 	}
 	w.dedupOwners(m)
+	w.updating = true
 	return w.insertNamed(ctx, obj)
 }
 
@@ -179,6 +180,9 @@ func (w *writing) changeEntry(ctx context.Context, c change, e *storage.Entry) (
 	if err := w.mutate(ctx, opUpdate, obj, old); err != nil {
 		return result{}, err
 	}
+	if err := w.mayGrant(obj, old); err != nil {
+		return result{}, err
+	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return result{}, err
@@ -191,6 +195,11 @@ func (w *writing) changeEntry(ctx context.Context, c change, e *storage.Entry) (
 		return result{}, err
 	}
 	keepTimes(obj, old, m, oldMeta)
+	done, err := w.quotaTurn(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer done()
 	if err := w.s.admission.Validate(ctx, w.attributes(opUpdate, obj, old)); err != nil {
 		return result{}, err
 	}

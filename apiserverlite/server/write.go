@@ -33,6 +33,11 @@ type writing struct {
 	manager   string // field manager
 	untracked bool   // leave managedFields alone
 	warnings  *warnings
+	// user makes the write; nil is the server itself, which may grant what it likes.
+	user *User
+	// mayCreate is asked before an update or an apply makes an object. It may be nil.
+	mayCreate func() error
+	updating  bool // an update or an apply
 }
 
 // result of a write. Entry is nil for a dry run and for a deletion.
@@ -44,7 +49,8 @@ type result struct {
 
 func (x *exchange) writing(o writeOptions) *writing {
 	w := &writing{s: x.s, res: x.res, sub: x.in.subresource, strategy: x.res.Strategy, namespace: x.in.namespace, name: x.in.name,
-		dryRun: o.dryRun, manager: x.manager(o.fieldManager), untracked: x.internal(), warnings: &x.warnings}
+		dryRun: o.dryRun, manager: x.manager(o.fieldManager), untracked: x.internal(), warnings: &x.warnings,
+		user: &x.user, mayCreate: x.mayCreate}
 	if x.sub.Strategy != nil {
 		w.strategy = x.sub.Strategy
 	}
@@ -143,6 +149,9 @@ func (w *writing) insertNamed(ctx context.Context, obj runtime.Object) (result, 
 	if err != nil {
 		return result{}, err
 	}
+	if err := w.mayGrant(obj, nil); err != nil {
+		return result{}, err
+	}
 	m.SetCreationTimestamp(metav1.NewTime(w.s.clock.Now()).Rfc3339Copy())
 	m.SetUID(uuid.NewUUID())
 	w.strategy.PrepareForCreate(ctx, obj)
@@ -156,6 +165,16 @@ func (w *writing) insertNamed(ctx context.Context, obj runtime.Object) (result, 
 	}
 	w.warn(w.strategy.WarningsOnCreate(ctx, obj))
 	w.name = m.GetName()
+	if w.updating && w.mayCreate != nil {
+		if err := w.mayCreate(); err != nil {
+			return result{}, err
+		}
+	}
+	done, err := w.quotaTurn(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer done()
 	if err := w.s.admission.Validate(ctx, w.attributes(opCreate, obj, nil)); err != nil {
 		return result{}, err
 	}
