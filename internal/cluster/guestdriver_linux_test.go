@@ -106,7 +106,12 @@ func (d *driverOfAGuest) NodePublishVolume(_ context.Context, r *csipb.NodePubli
 	if err := os.Mkdir(r.TargetPath, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if d.real {
+	switch {
+	case d.real && r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true":
+		if err := mounts.New().Mount("tmpfs", r.TargetPath, "tmpfs", []string{"size=1m"}); err != nil {
+			return nil, err
+		}
+	case d.real:
 		if err := mounts.New().Mount(r.StagingTargetPath, r.TargetPath, "", []string{"bind"}); err != nil {
 			return nil, err
 		}

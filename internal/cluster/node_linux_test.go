@@ -108,7 +108,7 @@ func guestDriverLives(t *testing.T, mode host.Mode) {
 
 // visit asks to run a program on a node. What it returns waits until the node wants it gone,
 // does what it is told, and goes.
-func visit(ctx context.Context, t *testing.T, c *Cluster, node string) (Guest, func(end func(Guest))) {
+func visit(ctx context.Context, t testing.TB, c *Cluster, node string) (Guest, func(end func(Guest))) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL()+"/lab/v1/nodes/"+node+"/guests?what=test", nil)
 	must(t, err)
@@ -132,7 +132,29 @@ func visit(ctx context.Context, t *testing.T, c *Cluster, node string) (Guest, f
 	}
 }
 
-func awaitDriver(t *testing.T, w watch.Interface, name string) {
+// Guest lets a story have somebody else's driver on a node until its end.
+func (w world) Guest(node string) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	w.t.Cleanup(cancel)
+	nodes, err := w.client.StorageV1().CSINodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + node})
+	if err != nil {
+		return err
+	}
+	defer nodes.Stop()
+	g, leave := visit(ctx, w.t, w.Cluster, node)
+	running, kill := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		guest.Run(running, guest.Spec{Node: node, Process: g.Process, Kubelet: g.Kubelet, Links: g.Links, Scratch: g.Scratch,
+			Env: append(g.Env, guestDriver+"="+string(w.Mode))}, []string{os.Args[0]})
+	}()
+	go leave(func(Guest) { kill(); <-ended }) // the node wants it gone when the cluster ends
+	awaitDriver(w.t, nodes, guestDriverName)
+	return nil
+}
+
+func awaitDriver(t testing.TB, w watch.Interface, name string) {
 	t.Helper()
 	for e := range w.ResultChan() {
 		if n, ok := e.Object.(*storagev1.CSINode); ok {
@@ -170,7 +192,7 @@ func guestCalls(ctx context.Context, c *Cluster) (calls []string) {
 }
 
 // made fails the test if something could not be made or had.
-func made(t *testing.T) func(any, error) {
+func made(t testing.TB) func(any, error) {
 	return func(_ any, err error) {
 		t.Helper()
 		must(t, err)

@@ -233,6 +233,8 @@ func faultStatus(ctx context.Context, err error, fault *Error) *status.Status {
 		return status.New(codes.Unknown, err.Error())
 	case fault.Action == Lost:
 		return status.FromContextError(ctx.Err())
+	case fault.Action == LateOK && fault.Code != "":
+		return status.New(codeNamed(fault.Code), fault.Text)
 	case fault.Action == LateOK:
 		return status.New(codes.DeadlineExceeded, fault.Text)
 	case fault.Action == Fail:

@@ -27,6 +27,7 @@ func TestProxyAppliesFaults(t *testing.T) {
 		{"fail", Rule{Action: Fail, Code: "INVALID_ARGUMENT"}, long, codes.InvalidArgument, 0},
 		{"fail without a code", Rule{Action: Fail}, long, codes.Internal, 0},
 		{"late-ok", Rule{Action: LateOK}, long, codes.DeadlineExceeded, 1},
+		{"done and denied", Rule{Action: LateOK, Code: "FailedPrecondition"}, long, codes.FailedPrecondition, 1},
 		{"lost", Rule{Action: Lost}, short, codes.DeadlineExceeded, 1},
 		{"hang", Rule{Action: Hang}, short, codes.DeadlineExceeded, 0},
 		{"delay", Rule{Action: Delay, Delay: time.Millisecond}, long, codes.OK, 1},

@@ -32,7 +32,7 @@ type Action string
 const (
 	Delay  Action = "delay"   // wait, then do the work
 	Fail   Action = "fail"    // do not do the work, answer with Code
-	LateOK Action = "late-ok" // do the work, answer with a timeout
+	LateOK Action = "late-ok" // do the work, answer with a timeout; CSI calls with Code, if there is one
 	Lost   Action = "lost"    // do the work, drop the answer
 	Hang   Action = "hang"    // do nothing and answer nothing until the caller gives up
 	Pause  Action = "pause"   // wait until the rule is released, then do the work
@@ -58,7 +58,7 @@ type Rule struct {
 	Kind                                         Kind
 
 	Action Action
-	// Code answers a Fail: a gRPC code name ("Internal"), an HTTP status ("503"), an errno name ("EIO").
+	// Code answers a Fail, and a LateOK of a CSI call: a gRPC code name ("Internal"), an HTTP status ("503"), an errno name ("EIO").
 	Code string
 	// Message is the error text; empty gives one that names the rule.
 	Message string

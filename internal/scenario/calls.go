@@ -224,3 +224,14 @@ func (s *story) waitFault(args []string) error {
 	defer cancel()
 	return h.WaitFired(ctx, n)
 }
+
+func (s *story) expectFault(name string) error {
+	h := s.faults[name]
+	if h == nil {
+		return fmt.Errorf("there is no fault %q", name)
+	}
+	if h.Fired() == 0 {
+		return notSof("it never fired")
+	}
+	return nil
+}

@@ -8,19 +8,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // markerSize is more than a filesystem keeps inline, so that data blocks are written.
 const markerSize = 64 << 10
 
+// blockMarker is where a marker begins on a raw device.
+const blockMarker = 8 << 20
+
 func (s *story) write(_ *testscript.TestScript, args []string) error {
 	if len(args) != 3 {
 		return errUsage
 	}
-	path, err := s.published(args[0], args[1])
+	p, err := s.place(args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -28,11 +31,12 @@ func (s *story) write(_ *testscript.TestScript, args []string) error {
 	if _, err := rand.Read(data); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(path, args[2]))
+	name, flags, offset := p.marker(args[2])
+	f, err := os.OpenFile(name, flags, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	_, err = f.WriteAt(data, offset)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -48,61 +52,29 @@ func (s *story) verify(_ *testscript.TestScript, args []string) error {
 	if !ok {
 		return fmt.Errorf("no marker %s was written", args[2])
 	}
-	path, err := s.published(args[0], args[1])
+	p, err := s.place(args[0], args[1])
 	if err != nil {
 		return err
 	}
-	got, err := os.ReadFile(filepath.Join(path, args[2]))
+	name, _, offset := p.marker(args[2])
+	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(got, want) {
-		return notSof("the marker is not what was written: %d bytes, %d expected", len(got), len(want))
+	defer f.Close()
+	got := make([]byte, markerSize)
+	if n, err := f.ReadAt(got, offset); !bytes.Equal(got, want) {
+		return notSof("the marker is not what was written: %d bytes, %v", n, err)
 	}
 	return nil
 }
 
-// published is the directory where a pod sees a volume of its.
-func (s *story) published(pod, volume string) (string, error) {
-	r, err := s.objects.find("pods/" + pod)
-	if err != nil {
-		return "", err
+// marker is the file that a marker of that name is in, how it is opened for writing, and where in the file it begins.
+func (p place) marker(name string) (string, int, int64) {
+	if p.block {
+		return p.path, os.O_RDWR, blockMarker
 	}
-	ctx, cancel := s.limit()
-	defer cancel()
-	p, err := s.objects.get(ctx, r)
-	if err != nil {
-		return "", err
-	}
-	if p == nil {
-		return "", fmt.Errorf("pod %s does not exist", pod)
-	}
-	node, _, _ := unstructured.NestedString(p.Object, "spec", "nodeName")
-	volumes, _, _ := unstructured.NestedSlice(p.Object, "spec", "volumes")
-	for _, v := range volumes {
-		m, _ := v.(map[string]any)
-		if m["name"] != volume {
-			continue
-		}
-		claim, _, _ := unstructured.NestedString(m, "persistentVolumeClaim", "claimName")
-		if claim == "" {
-			return "", fmt.Errorf("volume %s of pod %s is not a claim", volume, pod)
-		}
-		c, err := s.objects.find("persistentvolumeclaims/" + r.namespace + "/" + claim)
-		if err != nil {
-			return "", err
-		}
-		pvc, err := s.objects.get(ctx, c)
-		if err != nil {
-			return "", err
-		}
-		if pvc == nil {
-			return "", fmt.Errorf("claim %s does not exist", claim)
-		}
-		pv, _, _ := unstructured.NestedString(pvc.Object, "spec", "volumeName")
-		return filepath.Join(s.world.KubeletDir(node), "pods", string(p.GetUID()), "volumes", "kubernetes.io~csi", pv, "mount"), nil
-	}
-	return "", fmt.Errorf("pod %s has no volume %s", pod, volume)
+	return filepath.Join(p.path, name), os.O_RDWR | os.O_CREATE | os.O_TRUNC, 0
 }
 
 // damage harms files of a node. It never touches what lies in a volume: mounts are not entered.
@@ -146,7 +118,13 @@ func harmed(root, pattern string, harm func(string) error) (int, error) {
 			}
 			return nil
 		}
-		if ok, err := filepath.Match(pattern, d.Name()); err != nil || !ok {
+		name := d.Name()
+		if strings.Contains(pattern, "/") {
+			if name, err = filepath.Rel(root, path); err != nil {
+				return err
+			}
+		}
+		if ok, err := filepath.Match(pattern, filepath.ToSlash(name)); err != nil || !ok {
 			return err
 		}
 		n++

@@ -15,14 +15,28 @@
 //	expect calls METHOD OP N [KEY=VALUE...]  how many CSI calls there were; OP is ==, <, <=, >, >=
 //	expect order METHOD METHOD...        the first successful call of each came in this order
 //	fault NAME KIND OP ACTION [KEY=VALUE...]  add a rule; keys: component, node, volume, namespace, name, code, message, delay, skip, times
+//	expect fault NAME                    it has fired
 //	fault release NAME, fault remove NAME
 //	kill COMPONENT, start COMPONENT      kubelet/n1, driver, provisioner, controllers ...
 //	clock +DURATION                      advance the cluster's clock
 //	write POD VOLUME FILE                write a marker through the pod's published path
 //	verify POD VOLUME FILE               the marker is as it was written, wherever it was written
-//	damage truncate|remove NODE PATTERN  harm files in a node's kubelet directory
+//	                                     (block volumes too, at a place of their own)
+//	inside POD VOLUME WORD...            what a program in the pod does: mkdir DIR, remove PATH, chmod MODE PATH, fill DIR N (files),
+//	                                     shutdown (with devices: I/O errors until it is mounted anew; what is synced is kept)
+//	where VAR POD VOLUME                 remember the path at which the pod sees the volume
+//	expect file POD VOLUME PATH [group=N] [mode=OCTAL]
+//	expect stats NODE HANDLE PATH [code=CODE] [units=LIST]  what the driver says of the volume
+//	wait page [-without] PATH TEXT       a page of the API server's has the text, or has it no more
+//	damage truncate|remove NODE PATTERN  harm files in a node's kubelet directory; PATTERN is of names or, with a slash, of paths below it
+//	unplug NODE VOLUME                   pull a disk, unknown to everybody; VOLUME is the PV's name
+//	guest NODE                           run a driver of somebody else's there: guest.example.com, for inline volumes
+//	rounds N FILE KIND/NAME              apply the file, wait until the object runs, delete it; N times
 //	set VAR KIND/NAME {jsonpath}         remember a value as $VAR
 //	check                                API, cloud, kernel and files agree
+//
+// A file called world in the archive says what is special about the cluster: Params.Begin
+// gets its words. The conditions [sim] and [loop] are those of testscript.
 //
 // A name may be NAMESPACE/NAME after the kind: pod/lane/app. Waiting is by watch and
 // by the timeline, bounded by Params.Patience; nothing sleeps.
@@ -61,6 +75,8 @@ type World interface {
 	Kill(component string) error
 	// Start brings a component up.
 	Start(component string) error
+	// Unplug pulls a disk out of a node through the cloud, past the cluster.
+	Unplug(ctx context.Context, node, volume string) error
 	// Check lists what disagrees between API, cloud, kernel and files.
 	Check(context.Context) ([]check.Problem, error)
 }
@@ -69,8 +85,9 @@ type World interface {
 type Params struct {
 	// Dir holds the txtar files.
 	Dir string
-	// Begin makes a ready cluster for one story, and the function that ends it.
-	Begin func(t testing.TB) (World, func())
+	// Begin makes a ready cluster for one story, and the function that ends it. What is
+	// special about it are the words of the story's file "world".
+	Begin func(t testing.TB, special []string) (World, func())
 	// Patience bounds each wait; zero means a minute.
 	Patience time.Duration
 	// Env is set in each script, as KEY=VALUE.
@@ -104,7 +121,11 @@ func Run(t *testing.T, p Params) {
 			if !ok {
 				tb = t
 			}
-			w, end := p.Begin(tb)
+			special, err := os.ReadFile(filepath.Join(env.WorkDir, "world"))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			w, end := p.Begin(tb, strings.Fields(string(special)))
 			env.Defer(end)
 			env.Vars = append(env.Vars, p.Env...)
 			env.Setenv("DRIVER", w.Driver())
@@ -116,6 +137,12 @@ func Run(t *testing.T, p Params) {
 			return nil
 		},
 		Cmds: verbs(),
+		Condition: func(cond string) (bool, error) {
+			if cond != "sim" && cond != "loop" {
+				return false, fmt.Errorf("condition %q is not sim or loop", cond)
+			}
+			return slices.Contains(p.Env, "DEVICES="+cond), nil
+		},
 	})
 }
 
@@ -147,6 +174,7 @@ func verbs() map[string]func(*testscript.TestScript, bool, []string) {
 		"apply": (*story).apply, "delete": (*story).delete, "wait": (*story).wait, "fault": (*story).fault,
 		"kill": (*story).kill, "start": (*story).start, "clock": (*story).clock, "write": (*story).write,
 		"verify": (*story).verify, "damage": (*story).damage, "set": (*story).set, "check": (*story).check,
+		"inside": (*story).inside, "where": (*story).where, "unplug": (*story).unplug, "guest": (*story).guest, "rounds": (*story).rounds,
 	}
 	out := map[string]func(*testscript.TestScript, bool, []string){"expect": expect}
 	for name, do := range plain {

@@ -89,6 +89,9 @@ func TestDamageStaysOnTheNode(t *testing.T) {
 	if err != nil || n != 2 {
 		t.Fatalf("%d %v", n, err)
 	}
+	if n, err := harmed(dir, "*/b/*.json", os.Remove); err != nil || n != 1 {
+		t.Fatalf("by path: %d %v", n, err)
+	}
 	if b, _ := os.ReadFile(filepath.Join(dir, "a/other.json")); string(b) != "{}" {
 		t.Fatal("another file was harmed")
 	}

@@ -85,6 +85,8 @@ func (s *story) wait(_ *testscript.TestScript, args []string) error {
 		return s.waitCall(args[1:])
 	case "fault":
 		return s.waitFault(args[1:])
+	case "page":
+		return s.waitPage(args[1:])
 	}
 	if len(args) != 2 {
 		return errUsage
@@ -111,9 +113,16 @@ func (s *story) expect(args []string) error {
 		return s.expectCalls(args[1:])
 	case "order":
 		return s.expectOrder(args[1:])
+	case "file":
+		return s.expectFile(args[1:])
+	case "stats":
+		return s.expectStats(args[1:])
 	}
 	if len(args) != 2 {
 		return errUsage
+	}
+	if args[0] == "fault" {
+		return s.expectFault(args[1])
 	}
 	r, err := s.objects.find(args[0])
 	if err != nil {
