@@ -80,11 +80,11 @@ func (o Ownership) bits() fs.FileMode {
 // watch warns the pod's owner after 30 s, then every minute, while the walk goes on.
 func (o Ownership) watch(ctx context.Context, h *Host, done *atomic.Int64) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
+	t := h.Lab.Clock.NewTimer(30 * time.Second) // from now, whenever the goroutine gets to run
 	go func() {
 		defer close(ended)
-		wait := 30 * time.Second
+		defer t.Stop()
 		for {
-			t := h.Lab.Clock.NewTimer(wait)
 			select {
 			case <-t.C():
 				if o.Warn != nil {
@@ -92,12 +92,10 @@ func (o Ownership) watch(ctx context.Context, h *Host, done *atomic.Int64) (stop
 						"Setting volume ownership for volume %s is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods. Processed %d files.",
 						o.Volume, done.Load()))
 				}
-				wait = time.Minute
+				t.Reset(time.Minute)
 			case <-quit:
-				t.Stop()
 				return
 			case <-ctx.Done():
-				t.Stop()
 				return
 			}
 		}
