@@ -141,7 +141,7 @@ func TestStatusesOfVolumeAndClaim(t *testing.T) {
 	w := newWorld(t)
 	v := w.volume(w.ns)
 	w.claim("c", claimSpec(w.ns, "1Gi"))
-	c := w.bound("c")
+	w.bound("c")
 	pvs, claims := w.client.CoreV1().PersistentVolumes(), w.client.CoreV1().PersistentVolumeClaims(w.ns)
 	c, err := claims.Patch(w.ctx, "c", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}},"spec":{"volumeName":"z"},"status":{"conditions":[{"type":"Tested","status":"True","message":"m"}]}}`), metav1.PatchOptions{}, "status")
 	w.must(err)
