@@ -9,7 +9,7 @@ package resourcequota
 import (
 	"context"
 	"fmt"
-	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -43,6 +43,9 @@ type Controller struct {
 	claims   corelisters.PersistentVolumeClaimLister
 	services corelisters.ServiceLister
 	queue    control.Queue[types.NamespacedName]
+
+	followers map[schema.GroupResource]*follower // of the worker alone
+	redefined atomic.Bool                        // kinds have come or gone
 }
 
 // New registers the controller's handlers.
@@ -56,6 +59,8 @@ func New(env control.Env) *Controller {
 		claims:   core.PersistentVolumeClaims().Lister(),
 		services: core.Services().Lister(),
 		queue:    control.NewQueue[types.NamespacedName](env),
+
+		followers: map[schema.GroupResource]*follower{},
 	}
 	control.Register(core.ResourceQuotas().Informer(), control.On[*corev1.ResourceQuota]{
 		Add: c.add,
@@ -94,20 +99,19 @@ func New(env control.Env) *Controller {
 }
 
 // Run reckons until ctx ends.
-func (c *Controller) Run(ctx context.Context) { control.Work(ctx, c.env, 1, c.queue, c.sync) }
+func (c *Controller) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		for _, f := range c.followers {
+			f.stop()
+		}
+	}()
+	control.Work(ctx, c.env, 1, c.queue, c.sync)
+}
 
 func (c *Controller) add(q *corev1.ResourceQuota) {
 	c.queue.Add(types.NamespacedName{Namespace: q.Namespace, Name: q.Name})
-}
-
-func (c *Controller) changed(namespace string) {
-	list, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, q := range list {
-		c.add(q)
-	}
 }
 
 func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
@@ -137,44 +141,6 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 		return fmt.Errorf("quota %s: write status: %w", key, err)
 	}
 	return nil
-}
-
-// otherKind is what a quota counts that has no informer here.
-func otherKind(name corev1.ResourceName) (schema.GroupResource, bool) {
-	switch name {
-	case corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourceQuotas:
-		return corev1.Resource(string(name)), true
-	}
-	rest, ok := strings.CutPrefix(string(name), "count/")
-	gr := schema.ParseGroupResource(rest)
-	return gr, ok && gr != pods && gr != claims && gr != services
-}
-
-func (c *Controller) count(ctx context.Context, gr schema.GroupResource, namespace string) (int64, error) {
-	if c.env.Metadata == nil {
-		return 0, nil
-	}
-	lists, err := c.env.Client.Discovery().ServerPreferredResources()
-	if len(lists) == 0 && err != nil {
-		return 0, fmt.Errorf("discover resources: %w", err)
-	}
-	for _, l := range lists {
-		gv, err := schema.ParseGroupVersion(l.GroupVersion)
-		if err != nil || gv.Group != gr.Group {
-			continue
-		}
-		for _, r := range l.APIResources {
-			if r.Name != gr.Resource {
-				continue
-			}
-			items, err := c.env.Metadata.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return 0, fmt.Errorf("count %s: %w", gr, err)
-			}
-			return int64(len(items.Items)), nil
-		}
-	}
-	return 0, nil // of a kind that is not served there is none
 }
 
 // list shows the informers' objects to the arithmetic.
