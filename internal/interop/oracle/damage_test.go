@@ -37,6 +37,41 @@ func damage() []scenario {
 			why: "the kubelet cannot reconstruct the volume, nor unmount it without the file: both mounts stay while the volume is detached; nodesim makes the file again from the PV",
 		}}},
 		{name: "restart without the device's vol_data.json", act: func(w *world) { w.damaged("plugins/kubernetes.io/csi/*/*/vol_data.json") }},
+		{name: "killed after a late stage, and the pod deleted", act: func(w *world) { w.killedAfter("Stage") }, known: []difference{{
+			kubelet: leftDevice, nodesim: "^call Unstage ",
+			why: "as above: no pod's directory tells of the device",
+		}}},
+		{name: "killed after a late publish, and the pod deleted", act: func(w *world) { w.killedAfter("Publish") }},
+		{name: "block, deleted by force while the kubelet was down", act: func(w *world) {
+			w.addVolume("c", block)
+			w.createPod("p", []string{"c"}, device)
+			w.awaitRunning("p")
+			w.kill()
+			w.forceDelete("p")
+			w.begin()
+			w.awaitIdle()
+			w.note("after the restart")
+		}},
+		{name: "restart with a running pod, stage refused at first", act: func(w *world) {
+			w.addVolume("c")
+			w.up("p", "c")
+			w.kill()
+			w.driver.next("Stage", outcome{code: codes.InvalidArgument})
+			w.begin()
+			w.awaitCalls("Publish", 2)
+			w.note("after the restart")
+			w.down("p")
+		}},
+		{name: "restart with a running pod, publish refused at first", act: func(w *world) {
+			w.addVolume("c")
+			w.up("p", "c")
+			w.kill()
+			w.driver.next("Publish", outcome{code: codes.InvalidArgument})
+			w.begin()
+			w.awaitCalls("Publish", 3)
+			w.note("after the restart")
+			w.down("p")
+		}},
 	}
 }
 
@@ -52,6 +87,24 @@ func (w *world) damaged(pattern string) {
 		w.t.Fatalf("%v match %s", found, pattern)
 	}
 	w.must(os.Remove(found[0]))
+	w.forceDelete("p")
+	w.begin()
+	w.awaitIdle()
+	w.note("after the restart")
+}
+
+// killedAfter kills the kubelet after the first call of a method, which was done and came late, deletes the pod by force and begins again.
+func (w *world) killedAfter(method string) {
+	w.t.Helper()
+	w.addVolume("c")
+	w.driver.next(method, slices.Repeat([]outcome{{code: codes.DeadlineExceeded, done: true}}, 20)...)
+	w.createPod("p", []string{"c"})
+	w.awaitCalls(method, 1)
+	w.until("the failure", func() bool { return len(w.events()) > 0 })
+	w.kill()
+	w.recorded = append(w.recorded, "== killed")
+	w.told = len(w.driver.log())
+	w.driver.forget()
 	w.forceDelete("p")
 	w.begin()
 	w.awaitIdle()

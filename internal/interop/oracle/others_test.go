@@ -119,6 +119,24 @@ func others() []scenario {
 			w.noteClaim("c")
 			w.down("p")
 		}},
+		{name: "growth late while it is unused, then done", act: func(w *world) {
+			growing(w)
+			w.grow("c")
+			w.driver.next("Expand", outcome{code: codes.DeadlineExceeded, done: true})
+			w.up("p", "c")
+			w.noteClaim("c")
+			w.down("p")
+		}},
+		{name: "two PVs of one handle", act: func(w *world) {
+			w.addVolume("c")
+			w.addVolume("d", func(pv *v1.PersistentVolume, _ *v1.PersistentVolumeClaim) { pv.Spec.CSI.VolumeHandle = "vol-c" })
+			w.up("p", "c")
+			w.up("q", "d")
+			w.deletePod("p")
+			w.awaitGone("p")
+			w.note("p gone")
+			w.down("q")
+		}},
 		{name: "growth in use refused for good", act: func(w *world) {
 			growing(w)
 			w.up("p", "c")
