@@ -4,7 +4,8 @@
 //	maxUnavailable lets -> all available -> old sets stay at 0, as many as revisionHistoryLimit says
 //
 // Recreate scales the old sets to 0 first and waits until their pods are gone. A paused deployment is scaled
-// but does not move. Replica sets that belong to nobody are not adopted.
+// but does not move; one that is scaled while it moves keeps the shares of its sets. As upstream, pods that are still
+// ending count for nobody: with them there may be more than maxSurge lets. Orphaned sets that match are adopted.
 package deployment
 
 import (
@@ -67,7 +68,9 @@ func New(env control.Env) *Controller {
 	}
 	control.Register(apps.Deployments().Informer(), control.On[*appsv1.Deployment]{Any: func(d *appsv1.Deployment) { c.queue.Add(nameOf(d)) }})
 	control.Register(apps.ReplicaSets().Informer(), control.On[*appsv1.ReplicaSet]{Any: func(s *appsv1.ReplicaSet) {
-		if ref := metav1.GetControllerOf(s); ref != nil && ref.Kind == kind.Kind {
+		if ref := metav1.GetControllerOf(s); ref == nil {
+			c.orphanSeen(s)
+		} else if ref.Kind == kind.Kind {
 			c.queue.Add(types.NamespacedName{Namespace: s.Namespace, Name: ref.Name})
 		}
 	}})
@@ -93,10 +96,8 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 		return err
 	}
 	r := &round{c: c, d: cached.DeepCopy()}
-	for _, s := range all {
-		if ref := metav1.GetControllerOf(s); ref != nil && ref.UID == r.d.UID {
-			r.old = append(r.old, s)
-		}
+	if r.old, err = r.claim(ctx, all); err != nil {
+		return fmt.Errorf("deployment %s: %w", key, err)
 	}
 	slices.SortFunc(r.old, func(a, b *appsv1.ReplicaSet) int { return int(revision(a) - revision(b)) })
 	if i := slices.IndexFunc(r.old, func(s *appsv1.ReplicaSet) bool { return sameTemplate(&s.Spec.Template, &r.d.Spec.Template) }); i >= 0 {

@@ -59,8 +59,8 @@ func (r *round) unavailable() int32 {
 }
 
 func (r *round) run(ctx context.Context) error {
-	if r.d.Spec.Paused {
-		return r.whilePaused(ctx)
+	if r.d.Spec.Paused || r.resized() {
+		return r.rescale(ctx) // moving goes on in the next round
 	}
 	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		waiting, err := r.emptyOld(ctx)
@@ -85,24 +85,6 @@ func (r *round) run(ctx context.Context) error {
 		return err
 	}
 	return r.forget(ctx)
-}
-
-// whilePaused only follows the deployment's size, on the newest set that has pods.
-func (r *round) whilePaused(ctx context.Context) error {
-	target := r.next
-	for _, s := range r.old {
-		if size(s) > 0 {
-			if target != nil && size(target) > 0 {
-				return nil // half moved: upstream would spread the change; here it waits for the pause to end
-			}
-			target = s
-		}
-	}
-	if target == nil {
-		return nil
-	}
-	_, err := r.scale(ctx, target, *r.d.Spec.Replicas)
-	return err
 }
 
 // ensureNext makes the replica set of the template, or gives an old one that is wanted again the newest revision.

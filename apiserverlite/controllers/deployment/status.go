@@ -16,7 +16,7 @@ import (
 // writeStatus sums up the replica sets and says how the move goes.
 func (r *round) writeStatus(ctx context.Context) error {
 	was := r.d.Status
-	st := appsv1.DeploymentStatus{ObservedGeneration: r.d.Generation, CollisionCount: was.CollisionCount, Conditions: slices.Clone(was.Conditions), TerminatingReplicas: was.TerminatingReplicas}
+	st := appsv1.DeploymentStatus{ObservedGeneration: r.d.Generation, CollisionCount: was.CollisionCount, Conditions: slices.Clone(was.Conditions)}
 	for _, s := range append(slices.Clone(r.old), r.next) {
 		if s == nil {
 			continue
@@ -24,6 +24,9 @@ func (r *round) writeStatus(ctx context.Context) error {
 		st.Replicas += s.Status.Replicas
 		st.ReadyReplicas += s.Status.ReadyReplicas
 		st.AvailableReplicas += s.Status.AvailableReplicas
+		if n := s.Status.TerminatingReplicas; n != nil {
+			st.TerminatingReplicas = ptr.To(ptr.Deref(st.TerminatingReplicas, 0) + *n)
+		}
 		if s == r.next {
 			st.UpdatedReplicas = s.Status.Replicas
 		}

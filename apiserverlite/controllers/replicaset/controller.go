@@ -114,12 +114,18 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if err != nil {
 		return fmt.Errorf("replica set %s: %w", key, err)
 	}
-	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return workload.Ended(p) || p.DeletionTimestamp != nil })
+	terminating := int32(0)
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool {
+		if p.DeletionTimestamp != nil && !workload.Ended(p) {
+			terminating++
+		}
+		return workload.Ended(p) || p.DeletionTimestamp != nil
+	})
 	var acted error
 	if s.DeletionTimestamp == nil {
 		acted = c.act(ctx, s, owner, pods)
 	}
-	if err := c.writeStatus(ctx, s, pods, acted); err != nil {
+	if err := c.writeStatus(ctx, s, pods, terminating, acted); err != nil {
 		return fmt.Errorf("replica set %s: %w", key, err)
 	}
 	if acted != nil {
@@ -203,8 +209,8 @@ func leastUseful(a, b *corev1.Pod) int {
 	return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 }
 
-func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods []*corev1.Pod, failure error) error {
-	st := appsv1.ReplicaSetStatus{Replicas: int32(len(pods)), ObservedGeneration: s.Generation, Conditions: s.Status.Conditions, TerminatingReplicas: s.Status.TerminatingReplicas}
+func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods []*corev1.Pod, terminating int32, failure error) error {
+	st := appsv1.ReplicaSetStatus{Replicas: int32(len(pods)), ObservedGeneration: s.Generation, Conditions: s.Status.Conditions, TerminatingReplicas: &terminating}
 	template := labels.Set(s.Spec.Template.Labels).AsSelectorPreValidated()
 	var again time.Duration
 	for _, p := range pods {
