@@ -58,7 +58,7 @@ func TestQuotaCountsEachKind(t *testing.T) {
 		"{metadata: {labels: {app: r}}, spec: {containers: [{name: c, image: i}]}}}}")
 	_, err = w.client.CoreV1().Services(w.ns).Create(w.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
 	w.must(err)
-	w.claim("c", claimSpec(class, "1Gi")) // the last: what has no informer is counted together with what has one
+	w.claim("c", claimSpec(class, "1Gi"))
 	w.uses("q", "services=1", "secrets=1", "configmaps=2", "persistentvolumeclaims=1", "requests.storage=1Gi", "count/replicasets.apps=1", class+".storageclass.storage.k8s.io/persistentvolumeclaims=1")
 	_, err = w.client.CoreV1().PersistentVolumeClaims(w.ns).Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "big"}, Spec: claimSpec(class, "5Gi")}, metav1.CreateOptions{})
 	w.refused(err, apierrors.IsForbidden, "exceeded quota: q", "requested: requests.storage=5Gi, used: requests.storage=1Gi, limited: requests.storage=5Gi")

@@ -53,7 +53,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "start the cluster:", err)
 		return 1
 	}
-	config.QPS = -1
+	config.QPS, config.UserAgent = -1, "conformance"
 	code := m.Run()
 	if err := c.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the cluster:", err)
@@ -83,7 +83,7 @@ func newWorld(t *testing.T) *world {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	client := kubernetes.NewForConfigOrDie(rest.AddUserAgent(config, "conformance"))
+	client := kubernetes.NewForConfigOrDie(config)
 	w := &world{t: t, ctx: ctx, client: client, dyn: dynamic.NewForConfigOrDie(config), rest: client.CoreV1().RESTClient(),
 		ns: fmt.Sprintf("conformance-%d", namespaces.Add(1))}
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}, metav1.CreateOptions{})
