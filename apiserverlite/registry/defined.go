@@ -180,19 +180,20 @@ func (k *defined) version() fieldpath.APIVersion {
 	return fieldpath.APIVersion(k.gvk.GroupVersion().String())
 }
 
-// read returns a stored object in this version, with the defaults that the schema may have got since. It is
-// the same object if nothing has to change.
+// read returns a stored object in this version, with the defaults that the schema may have got since and without
+// what it may have lost; the next write stores it so. It is the same object if nothing has to change.
 func (k *defined) read(o runtime.Object) (runtime.Object, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("a stored %s is a %T", k.gvk.Kind, o)
 	}
 	same := u.GroupVersionKind() == k.gvk
-	if same && !lacksDefaults(u.Object, k.schema) {
+	if same && !lacksDefaults(u.Object, k.schema) && !hasUnknown(u.Object, k.schema, true) {
 		return u, nil
 	}
 	u = u.DeepCopy()
 	u.SetGroupVersionKind(k.gvk)
+	pruneUnknown(u.Object, k.schema, true)
 	fillDefaults(u.Object, k.schema)
 	return u, nil
 }

@@ -70,6 +70,32 @@ func pruneUnknown(value any, s *structural.Structural, root bool) []string {
 	return pruning.PruneWithOptions(value, s, root, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 }
 
+// hasUnknown tells whether pruneUnknown might remove something. It copies nothing: most stored objects fit their schema.
+func hasUnknown(value any, s *structural.Structural, object bool) bool {
+	if s == nil {
+		return false
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for name, have := range v {
+			if (object || s.XEmbeddedResource) && (name == "apiVersion" || name == "kind" || name == "metadata") {
+				continue
+			}
+			p, known := propertyOf(s, name)
+			if !known && !s.XPreserveUnknownFields && (s.AdditionalProperties == nil || !s.AdditionalProperties.Bool) || known && hasUnknown(have, p, false) {
+				return true
+			}
+		}
+	case []any:
+		for i := range v {
+			if hasUnknown(v[i], s.Items, false) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // fillDefaults sets what is absent, or null where null is not allowed, to the schema's defaults, from the
 // outside to the inside.
 func fillDefaults(value any, s *structural.Structural) {
