@@ -64,11 +64,12 @@ func (w *world) attachAndDetach(ctx context.Context) {
 		if p.DeletionTimestamp != nil && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s v1.ContainerStatus) bool { return s.State.Running != nil }) {
 			continue
 		}
-		for _, v := range p.Spec.Volumes {
-			if v.PersistentVolumeClaim == nil {
+		for i := range p.Spec.Volumes {
+			claim := claimName(&p, &p.Spec.Volumes[i])
+			if claim == "" {
 				continue
 			}
-			pv, err := w.client.CoreV1().PersistentVolumes().Get(ctx, "pv-"+v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
+			pv, err := w.client.CoreV1().PersistentVolumes().Get(ctx, "pv-"+claim, metav1.GetOptions{})
 			if err == nil && pv.Spec.CSI != nil && !w.skipsAttach(ctx, pv.Spec.CSI.Driver) {
 				want[pv.Spec.CSI.VolumeHandle] = pv.Name
 			}

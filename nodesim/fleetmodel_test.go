@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/client-go/testing"
 
 	"drydock.dev/drydock/internal/lab"
@@ -302,7 +301,9 @@ func (m *model) create(n *world) {
 	case "inline":
 		p = inlinePod(name)
 	case "ephemeral":
-		p = m.ephemeralPod(name)
+		m.quiet.Store(true)
+		p = m.ephemeralPod(name, "vol-"+name+"-own")
+		m.quiet.Store(false)
 	case "d":
 		p = blockPod(name, "d")
 	case "several":
@@ -316,21 +317,6 @@ func (m *model) create(n *world) {
 	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "tmp", MountPath: "/tmp"})
 	m.pods[name] = n.name
 	m.createPod(p)
-}
-
-// ephemeralPod has a claim of its own, made as the ephemeral volume controller and the provisioner leave it.
-func (m *model) ephemeralPod(name string) *v1.Pod {
-	claim := name + "-own"
-	m.addVolume(claim, "vol-"+claim)
-	m.quiet.Store(true)
-	defer m.quiet.Store(false)
-	m.changeClaim(claim, func(c *v1.PersistentVolumeClaim) {
-		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID("uid-" + name), Controller: new(true)}}
-	})
-	p := pod(name)
-	p.Spec.Volumes = []v1.Volume{{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{}}}}}
-	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "own", MountPath: "/own"}}
-	return p
 }
 
 func (m *model) fault(n *world) {

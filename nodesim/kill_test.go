@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/lab"
 )
@@ -51,6 +52,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			})
 			return inlinePod("p")
 		},
+		"ephemeral": func(w *world) *v1.Pod { return w.ephemeralPod("p", "vol-1") },
 	}
 	var mu sync.Mutex
 	reached := map[string]bool{}
@@ -178,6 +180,20 @@ func inlinePod(name string) *v1.Pod {
 	p := pod(name)
 	p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}}}
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+	return p
+}
+
+// ephemeralPod has a claim of its own, made as the ephemeral volume controller and the provisioner leave it.
+func (w *world) ephemeralPod(name, handle string) *v1.Pod {
+	w.t.Helper()
+	claim := name + "-own"
+	w.addVolume(claim, handle)
+	w.changeClaim(claim, func(c *v1.PersistentVolumeClaim) {
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID("uid-" + name), Controller: new(true)}}
+	})
+	p := pod(name)
+	p.Spec.Volumes = []v1.Volume{{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{}}}}}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "own", MountPath: "/own"}}
 	return p
 }
 
