@@ -49,6 +49,8 @@ func newFleet(t *testing.T) *fleet {
 		}
 		n.guest = newGuest(driverName, name, n.mounter)
 		n.guest.fits(100)
+		n.guest.contents = &contents{at: map[string]string{}, wrong: f.watch.wrong}
+		n.mounter.UnmountFunc = n.guest.contents.unmounted
 		n.guest.order = func(method, volume, target string) { f.watch.begin(n, method, volume, target) }
 		n.guest.ended = func(method, volume, target string, err error) { f.watch.end(n, method, volume, target, err) }
 		n.guest.start(t, KubeletRoot(n.root))

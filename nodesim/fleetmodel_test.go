@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,13 @@ func (o *fleetOrders) complain(format string, args ...any) {
 	if o.first == "" {
 		o.first = fmt.Sprintf(format, args...)
 	}
+}
+
+// wrong is complain for who does not hold the lock.
+func (o *fleetOrders) wrong(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.complain(format, args...)
 }
 
 // newLife forgets what the kubelet before knew.
@@ -391,6 +399,19 @@ func (m *model) awaitUp(name string) {
 		}
 	}
 	m.waitRunning(name)
+	for _, v := range p.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; c != nil && !usesBlock(p, v.Name) {
+			path, err := PodVolumePath(m.on(p.Spec.NodeName).root, p, v.Name, "pv-"+c.ClaimName)
+			m.must(path, err)
+			if b, err := os.ReadFile(filepath.Join(path, heldBy)); err != nil || string(b) != "vol-"+c.ClaimName {
+				m.t.Fatalf("pod %s runs without its volume %s: %q %v", name, v.Name, b, err)
+			}
+		}
+	}
+}
+
+func (f *fleet) on(node string) *world {
+	return f.nodes[slices.IndexFunc(f.nodes, func(n *world) bool { return n.name == node })]
 }
 
 func (m *model) heldElsewhere(claim, node string) bool {

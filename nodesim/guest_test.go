@@ -46,6 +46,7 @@ type guest struct {
 	conns   connections
 	stops   []func()
 
+	contents *contents    // of what is published; nil if nobody looks; set before start
 	max      atomic.Int64 // of volumes on the node
 	unstaged bool         // it publishes what is not staged; set before start
 }
@@ -323,7 +324,10 @@ func (g *guest) NodePublishVolume(ctx context.Context, r *csipb.NodePublishVolum
 		} else if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
 			return err
 		}
-		return g.mount("/dev/disk/by-id/"+r.VolumeId, r.TargetPath)
+		if err := g.mount("/dev/disk/by-id/"+r.VolumeId, r.TargetPath); err != nil || g.contents == nil || r.VolumeCapability.GetBlock() != nil {
+			return err
+		}
+		return g.contents.mounted(r.VolumeId, r.TargetPath)
 	})
 }
 
