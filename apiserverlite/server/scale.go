@@ -8,11 +8,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/yaml"
@@ -83,7 +86,8 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, c rescaling) (re
 			return nil, err
 		}
 		if sc.Spec.Replicas < 0 {
-			return nil, badRequest("spec.replicas: %d must not be negative", sc.Spec.Replicas)
+			return nil, apierrors.NewInvalid(scaleKind.GroupKind(), w.name, field.ErrorList{
+				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, validation.IsNegativeErrorMsg)})
 		}
 		version := sc.ResourceVersion
 		if !c.applied && !w.untracked {
