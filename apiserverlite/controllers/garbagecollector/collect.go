@@ -214,28 +214,9 @@ func (c *Controller) attemptToOrphan(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	owner := *n
-	var dependents []node
-	for _, d := range n.dependents {
-		dependents = append(dependents, *d)
-	}
 	c.mu.Unlock()
-	for _, d := range dependents {
-		client := c.scoped(d.resource, d.namespace)
-		live, err := client.Get(ctx, d.name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && live.UID != d.uid {
-			continue
-		} else if err != nil {
-			return err
-		}
-		live.Kind = d.kind
-		rest := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(r metav1.OwnerReference) bool { return r.UID == uid })
-		if len(rest) == len(live.OwnerReferences) {
-			continue
-		}
-		if err := c.setOwnersOf(ctx, client, live, rest); err != nil {
-			return err
-		}
-		c.env.Point(pointOrphaned, "")
+	if err := c.orphanDependents(ctx, &owner); err != nil {
+		return err
 	}
 	client := c.scoped(owner.resource, owner.namespace)
 	live, err := client.Get(ctx, owner.name, metav1.GetOptions{})
@@ -246,4 +227,34 @@ func (c *Controller) attemptToOrphan(ctx context.Context, uid types.UID) error {
 	}
 	live.Kind = owner.kind
 	return c.dropFinalizer(ctx, client, live, metav1.FinalizerOrphanDependents)
+}
+
+// orphanDependents takes the owner off whatever names it now. It lists them, for each
+// watch has its own pace: one that has fallen behind, or has to begin anew, leaves gaps in the
+// graph, and a dependent that is not found here is collected as soon as its owner is gone.
+func (c *Controller) orphanDependents(ctx context.Context, owner *node) error {
+	c.mu.Lock()
+	known := c.known
+	c.mu.Unlock()
+	for _, s := range known {
+		list, err := c.scoped(s.resource, owner.namespace).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			continue // not there any more, or not in namespaces
+		} else if err != nil {
+			return fmt.Errorf("list the %s that %s %s/%s owns: %w", s.resource.Resource, owner.kind, owner.namespace, owner.name, err)
+		}
+		for i := range list.Items {
+			live := &list.Items[i]
+			live.Kind = s.kind.Kind
+			rest := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(r metav1.OwnerReference) bool { return r.UID == owner.uid })
+			if len(rest) == len(live.OwnerReferences) {
+				continue
+			}
+			if err := c.setOwnersOf(ctx, c.scoped(s.resource, live.Namespace), live, rest); err != nil {
+				return err
+			}
+			c.env.Point(pointOrphaned, "")
+		}
+	}
+	return nil
 }

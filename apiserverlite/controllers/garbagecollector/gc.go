@@ -51,6 +51,7 @@ type Controller struct {
 
 	mu       sync.Mutex
 	graph    graph                // guarded by mu
+	known    []served             // guarded by mu, never changed in place: what there was at the last discovery
 	monitors map[resource]monitor // owned by the goroutine of watch
 }
 

@@ -55,6 +55,9 @@ func (c *Controller) watch(ctx context.Context, ready chan<- struct{}) {
 			retry = t.C()
 		}
 		if len(resources) > 0 {
+			c.mu.Lock()
+			c.known = resources
+			c.mu.Unlock()
 			c.follow(ctx, resources, err == nil, changed)
 			for _, m := range c.monitors {
 				cache.WaitForCacheSync(ctx.Done(), m.synced)
