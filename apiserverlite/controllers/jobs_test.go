@@ -278,3 +278,23 @@ func TestPodsOfADeletedJobGo(t *testing.T) {
 		return l.Items[0].Name, nil
 	})
 }
+
+// TestJobSucceedsByItsPolicy: one index is enough, and the pods that are stopped then do not count as failed.
+func TestJobSucceedsByItsPolicy(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n1", 7)
+	w.start(w.ends(func(p *corev1.Pod) int32 {
+		if p.Labels[batchv1.JobCompletionIndexAnnotation] == "1" {
+			return 0
+		}
+		return -1
+	}))
+	w.addJob("leader", func(s *batchv1.JobSpec) {
+		s.CompletionMode, s.Completions, s.Parallelism = ptr.To(batchv1.IndexedCompletion), ptr.To[int32](3), ptr.To[int32](3)
+		s.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("1")}}}
+	})
+	j := w.job("leader", holds(batchv1.JobComplete))
+	if got := reason(j, batchv1.JobComplete); got != "SuccessPolicy: Matched rules at index 0" || j.Status.CompletedIndexes != "1" || j.Status.Failed != 0 {
+		t.Errorf("%s %+v", got, j.Status)
+	}
+}
