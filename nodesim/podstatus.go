@@ -167,6 +167,7 @@ func (w *worker) write(ctx context.Context, pod *v1.Pod) error {
 
 // statusPatch merges s into the status. The addresses are lists that would merge by
 // address: a pod that has another one after a reboot would keep both, so they are replaced.
+// Conditions merge by type, and what one does not say any more is taken away.
 func statusPatch(uid types.UID, s *v1.PodStatus) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
 	if err != nil {
@@ -177,7 +178,24 @@ func statusPatch(uid types.UID, s *v1.PodStatus) ([]byte, error) {
 			fields[list] = append([]any{map[string]any{"$patch": "replace"}}, items...)
 		}
 	}
+	emptied(fields)
+	if conditions, ok := fields["conditions"].([]any); ok {
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok {
+				emptied(c)
+			}
+		}
+	}
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": fields})
+}
+
+// emptied says of words that are missing that they are gone.
+func emptied(fields map[string]any) {
+	for _, k := range []string{"reason", "message"} {
+		if _, has := fields[k]; !has {
+			fields[k] = nil
+		}
+	}
 }
 
 // same compares what the kubelet owns in a status.
