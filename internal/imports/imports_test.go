@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"internal/stages":      {"internal/lab"},
 	"internal/imports":     {},
 	"internal/conformance": {},
-	"internal/scenario":    {"internal/lab", "internal/check", "internal/stages"},
+	"internal/scenario":    {"internal/lab", "internal/sock", "internal/check", "internal/stages"},
 	"internal/cluster": {"fakecloud", "apiserverlite", "driver", "nodesim", "web",
 		"internal/lab", "internal/sock", "internal/host", "internal/guest", "internal/mounts", "internal/check", "internal/stages", "internal/scenario"},
 	"internal/bench": {"internal/cluster", "internal/host"},
