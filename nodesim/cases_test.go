@@ -368,3 +368,13 @@ func TestSecondPodOfReadWriteOncePodIsRefused(t *testing.T) {
 	w.waitGone("p2")
 	w.checkClean()
 }
+
+// changed closes at the next change of the volumes' state; nil while no kubelet runs.
+func (n *Node) changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life == nil {
+		return nil
+	}
+	return n.life.volumes.Changed()
+}

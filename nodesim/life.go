@@ -84,12 +84,18 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 		Dir: n.layout.Registry(), Handlers: map[string]pluginmanager.Handler{"CSIPlugin": &tap{Handler: handler, life: l, proxies: map[string]func(){}}},
 		Lab: n.c.Lab, Component: n.c.Component, Log: n.c.Log,
 	})
-	_, err := csiDrivers.Informer().AddEventHandler(handlers(func(*storagev1.CSIDriver) { l.csi.DriversChanged() }, func(*storagev1.CSIDriver) { l.csi.DriversChanged() }))
+	_, err := csiDrivers.Informer().AddEventHandler(handlers(func(*storagev1.CSIDriver) { l.driversChanged() }, func(*storagev1.CSIDriver) { l.driversChanged() }))
 	if err != nil {
 		return nil, err
 	}
 	l.factories = append(l.factories, drivers)
 	return l, l.watch()
+}
+
+// driversChanged: how drivers are to be treated, and so what pods want of them.
+func (l *life) driversChanged() {
+	l.csi.DriversChanged()
+	l.volumes.PodsChanged()
 }
 
 // watch sets up the informers of the own Node and of the pods assigned to it.

@@ -286,13 +286,3 @@ func (n *Node) Expected() Expected {
 func Points() []lab.Point {
 	return slices.Concat(points(), volumemanager.Points(), csi.Points(), subpath.Points(), flexvolume.Points(), emptydir.Points(), content.Points(), pluginmanager.Points())
 }
-
-// changed closes at the next change of the volumes' state.
-func (n *Node) changed() <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.life == nil {
-		return nil
-	}
-	return n.life.volumes.Changed()
-}

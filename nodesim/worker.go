@@ -30,7 +30,7 @@ func (l *life) podSeen(p *v1.Pod) {
 	}
 	if relevant {
 		wake(e.wake)
-		l.volumes.PodsChanged()
+		l.volumes.PodChanged(p.UID)
 	}
 }
 
@@ -38,7 +38,7 @@ func (l *life) podSeen(p *v1.Pod) {
 func (l *life) podGone(p *v1.Pod) {
 	if e := l.pods.gone(p.UID); e != nil {
 		wake(e.wake)
-		l.volumes.PodsChanged()
+		l.volumes.PodChanged(p.UID)
 	}
 }
 
@@ -200,7 +200,7 @@ func (w *worker) awaitVolumes(ctx context.Context, pod *v1.Pod) error {
 
 func (w *worker) advanceTo(p phase) {
 	w.pods.setPhase(w.e, p)
-	w.volumes.PodsChanged()
+	w.volumes.PodChanged(w.uid)
 }
 
 // stopContainers ends the containers and says so: only then may the volumes go, and
@@ -265,7 +265,7 @@ func (w *worker) finish(ctx context.Context, v view) bool {
 	}
 	w.ips.free(w.uid)
 	w.pods.remove(w.uid)
-	w.volumes.PodsChanged()
+	w.volumes.PodChanged(w.uid)
 	wake(w.house)
 	return true
 }

@@ -1,8 +1,8 @@
 package volumemanager
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -54,7 +54,7 @@ const (
 
 // actual is what is up on the node. A volume that has an entry is attached.
 type actual struct {
-	notify  func()
+	notify  func(...UniqueName)
 	mu      sync.RWMutex
 	volumes map[UniqueName]*haveVolume // guarded by mu
 	failed  map[UniqueName]bool        // guarded by mu: an expansion ended with a final error
@@ -108,7 +108,7 @@ type mountedVolume struct {
 	GID   string
 }
 
-func newActual(notify func()) *actual {
+func newActual(notify func(...UniqueName)) *actual {
 	return &actual{notify: notify, volumes: map[UniqueName]*haveVolume{}, failed: map[UniqueName]bool{}}
 }
 
@@ -178,7 +178,7 @@ func (a *actual) change(name UniqueName, f func(*haveVolume)) error {
 	if v == nil {
 		return fmt.Errorf("no volume with the name %q exists in the list of attached volumes", name)
 	}
-	a.notify()
+	a.notify(name)
 	return nil
 }
 
@@ -192,13 +192,13 @@ func (a *actual) markAttached(name UniqueName, spec *volumeplugin.Spec, plugin, 
 	}
 	v.devicePath = devicePath
 	a.mu.Unlock()
-	a.notify()
+	a.notify(name)
 }
 
 // markDetached forgets a volume that no pod has.
 func (a *actual) markDetached(name UniqueName) error {
 	a.mu.Lock()
-	defer a.notify()
+	defer a.notify(name)
 	defer a.mu.Unlock()
 	if v := a.volumes[name]; v != nil && len(v.pods) > 0 {
 		return fmt.Errorf("volume %q is still mounted by %d pods", name, len(v.pods))
@@ -279,15 +279,15 @@ func (a *actual) markUnmounted(name UniqueName, uid types.UID) error {
 // requireRemount asks for another SetUp of a pod's volumes of which pick is true.
 func (a *actual) requireRemount(uid types.UID, pick func(*volumeplugin.Spec) bool) {
 	a.mu.Lock()
-	any := false
-	for _, v := range a.volumes {
+	var picked []UniqueName
+	for name, v := range a.volumes {
 		if p := v.pods[uid]; p != nil && pick(p.spec) {
-			p.remount, any = true, true
+			p.remount, picked = true, append(picked, name)
 		}
 	}
 	a.mu.Unlock()
-	if any {
-		a.notify()
+	if len(picked) > 0 {
+		a.notify(picked...)
 	}
 }
 
@@ -304,7 +304,7 @@ func (a *actual) confirm(name UniqueName, attached bool, devicePath string) {
 		}
 	}
 	a.mu.Unlock()
-	a.notify()
+	a.notify(name)
 }
 
 // get returns a volume.
@@ -358,33 +358,62 @@ func (a *actual) elsewhere(name UniqueName, uid types.UID) bool {
 	return false
 }
 
-// mounts lists all pairs, mounted or uncertain, by volume and pod.
-func (a *actual) mounts() []mountedVolume {
+// names lists all volumes.
+func (a *actual) names() []UniqueName {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.Collect(maps.Keys(a.volumes))
+}
+
+// mounts lists the pairs of these volumes, mounted or uncertain, by volume as given and pod.
+func (a *actual) mounts(names []UniqueName) []mountedVolume {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	var out []mountedVolume
-	for _, v := range a.volumes {
-		for uid, p := range v.pods {
+	for _, name := range names {
+		v := a.volumes[name]
+		if v == nil {
+			continue
+		}
+		for _, uid := range slices.Sorted(maps.Keys(v.pods)) {
+			p := v.pods[uid]
 			out = append(out, mountedVolume{have: v.copy(), UID: uid, State: p.state, Inner: p.spec.Name(), Spec: p.spec, Path: p.path, GID: p.gid})
 		}
 	}
-	slices.SortFunc(out, func(x, y mountedVolume) int {
-		return cmp.Or(cmp.Compare(x.Volume, y.Volume), cmp.Compare(x.UID, y.UID))
-	})
 	return out
 }
 
-// list returns all volumes by name; idle picks those that no pod has.
-func (a *actual) list(idle bool) []have {
+// list returns these volumes as far as they are there.
+func (a *actual) list(names []UniqueName) []have {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	var out []have
-	for _, v := range a.volumes {
-		if !idle || len(v.pods) == 0 {
+	for _, name := range names {
+		if v := a.volumes[name]; v != nil {
 			out = append(out, v.copy())
 		}
 	}
-	slices.SortFunc(out, func(x, y have) int { return cmp.Compare(x.Volume, y.Volume) })
+	return out
+}
+
+// idle tells whether no pod has the volume.
+func (a *actual) idle(name UniqueName) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	v := a.volumes[name]
+	return v != nil && len(v.pods) == 0
+}
+
+// attachables lists the volumes that are attached by a controller.
+func (a *actual) attachables() []UniqueName {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []UniqueName
+	for name, v := range a.volumes {
+		if v.attach == Attachable {
+			out = append(out, name)
+		}
+	}
 	return out
 }
 

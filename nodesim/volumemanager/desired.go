@@ -1,8 +1,8 @@
 package volumemanager
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,7 +19,8 @@ const maxPodErrors = 10
 
 // desired is what the node's pods want: volumes, and for each the pods that want it.
 type desired struct {
-	notify  func()
+	notify  func(...UniqueName)
+	failed  func(types.UID) // a pod has an error
 	mu      sync.RWMutex
 	volumes map[UniqueName]*wantedVolume          // guarded by mu
 	byPod   map[types.UID]map[UniqueName]struct{} // guarded by mu
@@ -63,8 +64,8 @@ type wanted struct {
 	Requested       time.Time
 }
 
-func newDesired(notify func()) *desired {
-	return &desired{notify: notify, volumes: map[UniqueName]*wantedVolume{}, byPod: map[types.UID]map[UniqueName]struct{}{}, errors: map[types.UID][]string{}}
+func newDesired(notify func(...UniqueName), failed func(types.UID)) *desired {
+	return &desired{notify: notify, failed: failed, volumes: map[UniqueName]*wantedVolume{}, byPod: map[types.UID]map[UniqueName]struct{}{}, errors: map[types.UID][]string{}}
 }
 
 // add records that a pod wants a volume under one of its names. What is known
@@ -96,7 +97,7 @@ func (d *desired) add(w wanted, outer string) error {
 	}
 	d.byPod[w.Pod.UID][w.Volume] = struct{}{}
 	d.mu.Unlock()
-	d.notify()
+	d.notify(w.Volume)
 	return nil
 }
 
@@ -115,22 +116,30 @@ func (d *desired) remove(uid types.UID, name UniqueName) {
 	}
 	delete(d.errors, uid)
 	d.mu.Unlock()
-	d.notify()
+	d.notify(name)
 }
 
-// list returns all pairs by volume, then by pod.
-func (d *desired) list() []wanted {
+// names lists all volumes.
+func (d *desired) names() []UniqueName {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	out := make([]wanted, 0, len(d.volumes))
-	for _, v := range d.volumes {
-		for _, p := range v.pods {
-			out = append(out, v.pair(p))
+	return slices.Collect(maps.Keys(d.volumes))
+}
+
+// list returns the pairs of these volumes, by volume as given, then by pod.
+func (d *desired) list(names []UniqueName) []wanted {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var out []wanted
+	for _, name := range names {
+		v := d.volumes[name]
+		if v == nil {
+			continue
+		}
+		for _, uid := range slices.Sorted(maps.Keys(v.pods)) {
+			out = append(out, v.pair(v.pods[uid]))
 		}
 	}
-	slices.SortFunc(out, func(a, b wanted) int {
-		return cmp.Or(cmp.Compare(a.Volume, b.Volume), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
 	return out
 }
 
@@ -200,7 +209,7 @@ func (d *desired) markNotAttachable(name UniqueName) {
 		v.attachable = false
 	}
 	d.mu.Unlock()
-	d.notify()
+	d.notify(name)
 }
 
 // markReported takes over which volumes node.status.volumesInUse lists.
@@ -210,27 +219,31 @@ func (d *desired) markReported(names []UniqueName) {
 		listed[n] = true
 	}
 	d.mu.Lock()
-	changed := false
+	var changed []UniqueName
 	for _, v := range d.volumes {
 		if in := listed[v.name]; in != v.reportedInUse {
-			v.reportedInUse, changed = in, true
+			v.reportedInUse, changed = in, append(changed, v.name)
 		}
 	}
 	d.mu.Unlock()
-	if changed {
-		d.notify()
+	if len(changed) > 0 {
+		d.notify(changed...)
 	}
 }
 
 // addError remembers why a pod's volumes do not come up; the pod's wait ends with it.
 func (d *desired) addError(uid types.UID, err error) {
 	d.mu.Lock()
-	if s := err.Error(); !slices.Contains(d.errors[uid], s) && len(d.errors[uid]) < maxPodErrors {
+	s := err.Error()
+	isNew := !slices.Contains(d.errors[uid], s) && len(d.errors[uid]) < maxPodErrors
+	if isNew {
 		d.errors[uid] = append(d.errors[uid], s)
 		slices.Sort(d.errors[uid])
 	}
 	d.mu.Unlock()
-	d.notify()
+	if isNew {
+		d.failed(uid)
+	}
 }
 
 // popErrors returns what was remembered and forgets it.
@@ -242,12 +255,16 @@ func (d *desired) popErrors(uid types.UID) []string {
 	return e
 }
 
-func (d *desired) podsWithErrors() []types.UID {
+// podsKnown is every pod that wants a volume or has an error.
+func (d *desired) podsKnown() map[types.UID]struct{} {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	var out []types.UID
+	out := map[types.UID]struct{}{}
+	for uid := range d.byPod {
+		out[uid] = struct{}{}
+	}
 	for uid := range d.errors {
-		out = append(out, uid)
+		out[uid] = struct{}{}
 	}
 	return out
 }

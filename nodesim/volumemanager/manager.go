@@ -18,6 +18,9 @@
 // After a start nothing is unmounted until every pod is known and the node's own
 // status was read: see [Manager.ready].
 //
+// A pass looks only at the volumes that were touched since the last one, in their
+// order, and at those for which the last one could not do what they need.
+//
 // Blocking. Two goroutines wake on a change, on the end of an operation and on a
 // pause that is over; nothing polls. Run returns when they and all operations have
 // ended.
@@ -80,6 +83,10 @@ type Manager struct {
 	pending *pending
 	locks   deviceLocks
 
+	volumes *touched[UniqueName] // for the reconciler
+	touches *touched[types.UID]  // pods, for the populator
+	open    map[UniqueName]bool  // the reconciler's own: volumes to look at again though nothing touches them
+
 	changed   *bell         // rings at every change of either state
 	reconcile chan struct{} // wakes the reconciler
 	populate  chan struct{} // wakes the populator
@@ -100,12 +107,13 @@ func New(c Config) *Manager {
 	m := &Manager{
 		host: c.Host, plugins: c.Plugins, pods: c.Pods, recorder: c.Recorder, attached: c.Attached,
 		clock: c.Host.Lab.Clock, log: c.Host.Log,
+		volumes: newTouched[UniqueName](), touches: newTouched[types.UID](), open: map[UniqueName]bool{},
 		changed: newBell(), reconcile: make(chan struct{}, 1), populate: make(chan struct{}, 1),
 		processed: map[types.UID]bool{}, stuck: map[string]string{},
 	}
-	m.desired = newDesired(m.notify)
-	m.actual = newActual(m.notify)
-	m.pending = newPending(m.clock, m.notify)
+	m.desired = newDesired(m.touch, m.touchPod)
+	m.actual = newActual(m.touch)
+	m.pending = newPending(m.clock, m.ended)
 	return m
 }
 
@@ -119,15 +127,47 @@ func (m *Manager) Run(ctx context.Context) {
 	m.logMark(m.locks.releaseAll())
 }
 
-// notify tells everybody that something changed.
+// touch tells everybody that something of these volumes changed.
+func (m *Manager) touch(names ...UniqueName) {
+	m.volumes.add(names...)
+	wake(m.reconcile)
+	m.changed.ring()
+}
+
+// touchPod lets the populator look at a pod.
+func (m *Manager) touchPod(uid types.UID) {
+	m.touches.add(uid)
+	wake(m.populate)
+	m.changed.ring()
+}
+
+// ended tells everybody that an operation on a volume has ended, which may have worked for a pod.
+func (m *Manager) ended(name UniqueName, pod types.UID) {
+	if pod != "" {
+		m.touches.add(pod)
+		wake(m.populate)
+	}
+	m.touch(name)
+}
+
+// notify lets everybody look at everything.
 func (m *Manager) notify() {
+	m.volumes.everything()
+	m.touches.everything()
 	wake(m.reconcile)
 	wake(m.populate)
 	m.changed.ring()
 }
 
-// PodsChanged is to be called after any change that Pods shows.
-func (m *Manager) PodsChanged() { m.notify() }
+// PodsChanged is to be called after any change that Pods shows, and of what the drivers say of themselves.
+func (m *Manager) PodsChanged() {
+	m.touches.everything()
+	wake(m.populate)
+	m.changed.ring()
+}
+
+// PodChanged is to be called after a change that Pods shows of one pod.
+func (m *Manager) PodChanged(uid types.UID) { m.touchPod(uid) }
 
 // NodeChanged is to be called when the cached Node has changed.
 func (m *Manager) NodeChanged() { wake(m.reconcile) }

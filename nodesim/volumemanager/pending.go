@@ -45,10 +45,10 @@ const (
 // An operation conflicts with every entry whose key matches its own. A running match
 // wins; else the exact match governs the pause, or the first one there is.
 type pending struct {
-	clock  clock.PassiveClock
-	notify func()
-	mu     sync.Mutex
-	ops    map[UniqueName][]*operation // guarded by mu, in the order they were added
+	clock clock.PassiveClock
+	ended func(UniqueName, types.UID) // is told of each end: the volume, and the pod for which it was
+	mu    sync.Mutex
+	ops   map[UniqueName][]*operation // guarded by mu, in the order they were added
 }
 
 type operation struct {
@@ -61,8 +61,8 @@ type operation struct {
 	last    string // the last error
 }
 
-func newPending(c clock.PassiveClock, notify func()) *pending {
-	return &pending{clock: c, notify: notify, ops: map[UniqueName][]*operation{}}
+func newPending(c clock.PassiveClock, ended func(UniqueName, types.UID)) *pending {
+	return &pending{clock: c, ended: ended, ops: map[UniqueName][]*operation{}}
 }
 
 func (p *pending) match(k key) *operation {
@@ -139,11 +139,12 @@ func (p *pending) paused(o *operation) bool {
 // end records the outcome of an operation.
 func (p *pending) end(k key, err error) {
 	p.mu.Lock()
-	list := p.ops[k.volume]
+	list, pod := p.ops[k.volume], types.UID("")
 	for i, o := range list {
 		if o.key != k || !o.running {
 			continue
 		}
+		pod = o.pod
 		if err == nil {
 			p.ops[k.volume] = append(list[:i:i], list[i+1:]...)
 			if len(p.ops[k.volume]) == 0 {
@@ -158,16 +159,21 @@ func (p *pending) end(k key, err error) {
 		break
 	}
 	p.mu.Unlock()
-	p.notify()
+	p.ended(k.volume, pod)
 }
 
 // forgive lets an operation that failed, or did not apply, begin again at once.
 func (p *pending) forgive(k key, name string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	before := len(p.ops[k.volume])
 	p.ops[k.volume] = slices.DeleteFunc(p.ops[k.volume], func(o *operation) bool { return !o.running && o.key == k && o.name == name })
+	forgiven := len(p.ops[k.volume]) < before
 	if len(p.ops[k.volume]) == 0 {
 		delete(p.ops, k.volume)
+	}
+	p.mu.Unlock()
+	if forgiven {
+		p.ended(k.volume, "")
 	}
 }
 

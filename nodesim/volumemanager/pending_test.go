@@ -13,7 +13,7 @@ import (
 
 func TestBackOff(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	p := newPending(clock, func() {})
+	p := newPending(clock, func(UniqueName, types.UID) {})
 	k := key{"v", "p"}
 	for _, pause := range []time.Duration{
 		500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second,
@@ -54,7 +54,7 @@ func TestBackOff(t *testing.T) {
 func TestOneOperationForAKey(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-		p := newPending(clock, func() {})
+		p := newPending(clock, func(UniqueName, types.UID) {})
 		running := map[key]bool{}
 		keys := rapid.Custom(func(rt *rapid.T) key {
 			return key{UniqueName(rapid.SampledFrom([]string{"v", "w"}).Draw(rt, "volume")), types.UID(rapid.SampledFrom([]string{"", "p", "q"}).Draw(rt, "pod"))}

@@ -23,9 +23,13 @@ const lookups = 8
 func (m *Manager) runPopulator(ctx context.Context) {
 	retry := map[types.UID]time.Time{}
 	for ctx.Err() == nil {
+		touched, all := m.touches.take()
 		ready := m.pods.Ready()
 		next := m.addPods(ctx, retry)
-		m.removePods()
+		if all {
+			touched = m.everyPod()
+		}
+		m.removePods(touched)
 		if ready && ctx.Err() == nil {
 			m.openGate()
 		}
@@ -63,6 +67,7 @@ func (m *Manager) Reprocess(uid types.UID) {
 	m.mu.Lock()
 	m.processed[uid] = false
 	m.mu.Unlock()
+	m.touches.add(uid)
 	wake(m.populate)
 }
 
@@ -177,46 +182,51 @@ func (m *Manager) addPod(ctx context.Context, pod *v1.Pod) bool {
 	return ok || seen
 }
 
-// removePods drops what pods no longer want: their containers have ended, and what was up is up for good.
-func (m *Manager) removePods() {
-	known := map[types.UID]bool{}
-	for _, w := range m.desired.list() {
-		uid := w.Pod.UID
-		known[uid] = true
-		_, exists := m.pods.Get(uid)
-		if exists && w.Attachable {
-			if a, err := m.plugins.Attachable(w.Spec); err == nil && a == nil {
-				m.desired.markNotAttachable(w.Volume)
-				m.log.Info().Str("volume", string(w.Volume)).Msg("volume changes from attachable to non-attachable")
-				continue
-			}
-		}
-		if !m.pods.RuntimeRemovable(uid) {
-			continue
-		}
-		// A mount may be in flight: its outcome must be known before the pod is let go.
-		// The kubelet keeps the entry of a pod that exists as long as nothing is mounted,
-		// and so may mount for a pod whose end it does not wait for any more.
-		if m.pending.busy(uid) {
-			continue
-		}
-		m.desired.remove(uid, w.Volume)
-		m.forget(uid)
-	}
+// everyPod is every pod that wants a volume, has been processed or has an error.
+func (m *Manager) everyPod() map[types.UID]struct{} {
+	out := m.desired.podsKnown()
 	m.mu.Lock()
-	var orphans []types.UID
+	defer m.mu.Unlock()
 	for uid := range m.processed {
-		if !known[uid] {
-			orphans = append(orphans, uid)
-		}
+		out[uid] = struct{}{}
 	}
-	m.mu.Unlock()
-	for _, uid := range append(orphans, m.desired.podsWithErrors()...) {
-		if _, exists := m.pods.Get(uid); !exists && m.pods.RuntimeRemovable(uid) {
+	return out
+}
+
+// removePods drops what these pods no longer want: their containers have ended, and
+// what was up is up for good.
+func (m *Manager) removePods(pods map[types.UID]struct{}) {
+	for uid := range pods {
+		_, exists := m.pods.Get(uid)
+		wanted := m.desired.pod(uid)
+		for _, w := range wanted {
+			m.removeWanted(w, exists)
+		}
+		if len(wanted) == 0 && !exists && m.pods.RuntimeRemovable(uid) {
 			m.forget(uid)
 			m.desired.popErrors(uid)
 		}
 	}
+}
+
+func (m *Manager) removeWanted(w wanted, exists bool) {
+	uid := w.Pod.UID
+	if exists && w.Attachable {
+		if a, err := m.plugins.Attachable(w.Spec); err == nil && a == nil {
+			m.desired.markNotAttachable(w.Volume)
+			m.log.Info().Str("volume", string(w.Volume)).Msg("volume changes from attachable to non-attachable")
+			m.touchPod(uid) // the volume may have to go all the same
+			return
+		}
+	}
+	// A mount may be in flight: its outcome must be known before the pod is let go.
+	// The kubelet keeps the entry of a pod that exists as long as nothing is mounted,
+	// and so may mount for a pod whose end it does not wait for any more.
+	if !m.pods.RuntimeRemovable(uid) || m.pending.busy(uid) {
+		return
+	}
+	m.desired.remove(uid, w.Volume)
+	m.forget(uid)
 }
 
 func (m *Manager) forget(uid types.UID) {

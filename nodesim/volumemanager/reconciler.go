@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -11,6 +13,7 @@ import (
 const (
 	retryOwed  = 500 * time.Millisecond // reading the own Node failed
 	retryStuck = time.Second            // an unmount cannot start, for damaged metadata
+	retryLabel = 100 * time.Millisecond // a volume waits for another pod's unmount, and its pod is to be told
 )
 
 // runReconciler reconstructs what is on disk, then compares and starts operations at each wake.
@@ -28,15 +31,16 @@ func (m *Manager) runReconciler(ctx context.Context) {
 // pass is one comparison. It returns when another one is due at the latest, zero for never.
 func (m *Manager) pass(ctx context.Context) time.Duration {
 	var again time.Duration
+	names := m.lookAt() // before ready: the gate touches everything after it has opened
 	ready := m.ready()
-	if ready && m.unmountVolumes(ctx) {
+	if ready && m.unmountVolumes(ctx, names) {
 		again = retryStuck
 	}
-	if m.mountVolumes(ctx) {
-		again = retryStuck
+	if d := m.mountVolumes(ctx, names); d > 0 {
+		again = soonest(again, d)
 	}
 	if ready {
-		m.unmountDevices(ctx)
+		m.unmountDevices(ctx, names)
 		m.cleanUpFailed(ctx)
 	}
 	if !m.confirmOwed(ctx) {
@@ -45,10 +49,31 @@ func (m *Manager) pass(ctx context.Context) time.Duration {
 	return again
 }
 
+// lookAt lists by name the volumes that this pass is about, and begins a new list of those to look at again.
+func (m *Manager) lookAt() []UniqueName {
+	set, all := m.volumes.take()
+	again := m.open
+	m.open = map[UniqueName]bool{}
+	if all {
+		return m.known()
+	}
+	for name := range again {
+		set[name] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// known lists by name all volumes of either state.
+func (m *Manager) known() []UniqueName {
+	names := append(m.desired.names(), m.actual.names()...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // unmountVolumes takes volumes from pods that do not want them. It returns true if one could not even be begun.
-func (m *Manager) unmountVolumes(ctx context.Context) bool {
+func (m *Manager) unmountVolumes(ctx context.Context, names []UniqueName) bool {
 	stuck := false
-	for _, v := range m.actual.mounts() {
+	for _, v := range m.actual.mounts(names) {
 		if m.pending.running(key{v.Volume, v.UID}) || m.desired.wants(v.UID, v.Volume, v.Label) {
 			continue
 		}
@@ -57,6 +82,7 @@ func (m *Manager) unmountVolumes(ctx context.Context) bool {
 			continue
 		}
 		err := m.startUnmount(ctx, v)
+		m.keepOpen(v.Volume, err)
 		if !expected(err) {
 			stuck = true
 			m.reportStuck(v, err)
@@ -76,10 +102,17 @@ func (m *Manager) reportStuck(v mountedVolume, err error) {
 	}
 }
 
-// mountVolumes brings up what is wanted and not there. It returns true if something could not even be begun.
-func (m *Manager) mountVolumes(ctx context.Context) bool {
-	stuck := false
-	for _, w := range m.desired.list() {
+// keepOpen has a volume looked at again in the next pass if its operation did not begin.
+func (m *Manager) keepOpen(name UniqueName, err error) {
+	if err != nil {
+		m.open[name] = true
+	}
+}
+
+// mountVolumes brings up what is wanted and not there. It returns when to try again what could not even be begun, zero for never.
+func (m *Manager) mountVolumes(ctx context.Context, names []UniqueName) time.Duration {
+	var again time.Duration
+	for _, w := range m.desired.list(names) {
 		if m.pending.running(key{w.Volume, ""}) {
 			continue
 		}
@@ -87,6 +120,7 @@ func (m *Manager) mountVolumes(ctx context.Context) bool {
 		var err error
 		switch is.need {
 		case needOtherLabel:
+			m.open[w.Volume], again = true, soonest(again, retryLabel)
 			m.desired.addError(w.Pod.UID, fmt.Errorf("waiting for unmount of volume %q, because it is already mounted to a different pod with a different SELinux label", w.Spec.Name()))
 		case needAttach:
 			err = m.startVerify(ctx, w)
@@ -95,20 +129,21 @@ func (m *Manager) mountVolumes(ctx context.Context) bool {
 		case needResize:
 			err = m.startExpand(ctx, w, is.devicePath, is.size)
 		}
+		m.keepOpen(w.Volume, err)
 		if !expected(err) {
-			stuck = true
+			again = soonest(again, retryStuck)
 			m.log.Error().Err(err).Stringer("wanted", w).Msg("operation cannot start")
 		}
 	}
-	return stuck
+	return again
 }
 
 // unmountDevices takes down devices that nobody wants, and forgets volumes whose device is down.
 // The entry is read again: it may have changed since the list was made, but no
 // operation can have begun, for they all begin in this goroutine.
-func (m *Manager) unmountDevices(ctx context.Context) {
-	for _, v := range m.actual.list(true) {
-		if m.desired.exists(v.Volume, v.Label) || m.pending.running(key{v.Volume, ""}) {
+func (m *Manager) unmountDevices(ctx context.Context, names []UniqueName) {
+	for _, v := range m.actual.list(names) {
+		if !m.actual.idle(v.Volume) || m.desired.exists(v.Volume, v.Label) || m.pending.running(key{v.Volume, ""}) {
 			continue
 		}
 		v, ok := m.actual.get(v.Volume)
@@ -122,7 +157,9 @@ func (m *Manager) unmountDevices(ctx context.Context) {
 			}
 			continue
 		}
-		if err := m.startUnmountDevice(ctx, v); !expected(err) {
+		err := m.startUnmountDevice(ctx, v)
+		m.keepOpen(v.Volume, err)
+		if !expected(err) {
 			m.log.Error().Err(err).Str("volume", string(v.Volume)).Msg("operation cannot start")
 		}
 	}

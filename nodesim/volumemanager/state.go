@@ -41,17 +41,17 @@ func (m *Manager) State() []VolumeState {
 		}
 		return by[name]
 	}
-	for _, v := range m.actual.list(false) {
+	for _, v := range m.actual.list(m.known()) {
 		s := entry(v.Volume)
 		s.Volume, s.Plugin, s.Attachable, s.Device, s.DevicePath, s.MountPath = v.Spec.Name(), v.Plugin, v.Attach, v.Device, v.DevicePath, v.MountPath
 		s.Size = v.Size.Value()
 	}
-	for _, p := range m.actual.mounts() {
+	for _, p := range m.actual.mounts(m.known()) {
 		_, found, _ := m.actual.pair(p.Volume, p.UID)
 		s := entry(p.Volume)
 		s.Pods = append(s.Pods, PodMount{UID: p.UID, State: p.State, Path: p.Path, Found: found, Locked: m.locks.holds(key{p.Volume, p.UID})})
 	}
-	for _, w := range m.desired.list() {
+	for _, w := range m.desired.list(m.known()) {
 		s := entry(w.Volume)
 		s.Volume, s.Plugin, s.InUse = w.Spec.Name(), w.Plugin, w.ReportedInUse
 		i := slices.IndexFunc(s.Pods, func(p PodMount) bool { return p.UID == w.Pod.UID })

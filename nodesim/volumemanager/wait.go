@@ -65,6 +65,7 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 // mounted, for 2m3s at most. Nothing will be mounted for the pod after it. While
 // nothing may be unmounted nothing is known to be unmounted either.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid types.UID) error {
+	m.touches.add(uid)
 	wake(m.populate)
 	err := m.wait(ctx, uid, func() bool { return m.ready() && !m.PossiblyMounted(uid) })
 	if err == nil {
@@ -160,12 +161,7 @@ func (m *Manager) PossiblyMounted(uid types.UID) bool {
 // InUse is what node.status.volumesInUse should say: every attachable volume that is
 // wanted or there. It is sorted.
 func (m *Manager) InUse() []UniqueName {
-	out := m.desired.attachables()
-	for _, v := range m.actual.list(false) {
-		if v.Attach == Attachable {
-			out = append(out, v.Volume)
-		}
-	}
+	out := append(m.desired.attachables(), m.actual.attachables()...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
