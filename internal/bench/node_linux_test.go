@@ -32,6 +32,7 @@ const (
 	manyVolumes  = 1000
 	manyIdle     = 5 * time.Second
 	manyProbes   = 100
+	manyPace     = 100 * time.Millisecond // between two of them
 	maxFirstCall = 5 * time.Millisecond // p99, from asking for a pod to the driver's first call about its volume
 	idlePerCent  = 1.0                  // of a core, for the whole process
 	manyDriver   = "bench.example.com"
@@ -79,13 +80,17 @@ func thousandVolumes(b *testing.B) {
 	d.wait(ctx, b, names[:manyVolumes]...)
 	took, each := time.Since(begin), float64(memory()-before)/manyVolumes/1024
 
+	fatal(b, allRunning(ctx, c, manyVolumes)) // what follows a mount is no idling
 	cpu := processorTime()
 	t := time.NewTimer(manyIdle)
 	<-t.C
 	idle := 100 * float64(processorTime()-cpu) / float64(manyIdle)
 
 	var first []time.Duration
+	pace := time.NewTicker(manyPace) // a burst would measure the writes that follow the pod before
+	defer pace.Stop()
 	for _, n := range names[manyVolumes:] {
+		<-pace.C
 		begin := time.Now()
 		fatal(b, onePod(ctx, c, n))
 		d.wait(ctx, b, n)
@@ -132,6 +137,32 @@ func boundVolume(ctx context.Context, c *cluster.Cluster, name string) error {
 		}
 	}
 	return fmt.Errorf("claim %s is not bound: %w", name, context.Cause(ctx))
+}
+
+// allRunning waits until so many pods say that they run.
+func allRunning(ctx context.Context, c *cluster.Cluster, want int) error {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		pods, err := c.Client().CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		running := 0
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if running >= want {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d pods run: %w", running, want, context.Cause(ctx))
+		}
+	}
 }
 
 // onePod asks for a pod on the node, without a scheduler between.
