@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/apis/rbac"
+	rbachelpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
 	"k8s.io/kubernetes/pkg/apis/rbac/validation"
 )
 
-// rbacKinds are stored, because the manifests of every CSI driver bring some. They grant and refuse nothing.
+// rbacKinds decide who may do what where the server is told to ask them.
 func rbacKinds(Options) []*Resource {
 	return []*Resource{
 		rbacKind[rbac.ClusterRoleBinding, rbac.ClusterRoleBindingList]("ClusterRoleBinding", "clusterrolebindings", true,
@@ -32,6 +33,9 @@ func rbacKind[T, L any, P pointer[T], Q pointer[L]](name, plural string, cluster
 		rules: rules[T]{createOnUpdate: true, unconditional: true, validate: validate, validateUpdate: update},
 	})
 }
+
+// RuleText is a rule in the words of upstream's refusals.
+func RuleText(r rbacv1.PolicyRule) string { return rbachelpers.CompactString(r) }
 
 func newClusterRole(r *rbac.ClusterRole) field.ErrorList {
 	return validation.ValidateClusterRole(r, validation.ClusterRoleValidationOptions{})

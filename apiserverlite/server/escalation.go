@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/auth/rbac/validation"
-	rbachelpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
+
+	"drydock.dev/drydock/apiserverlite/registry"
 )
 
 // everything is what the administrator of a cluster holds.
@@ -99,7 +100,7 @@ func (w *writing) holds(rules []rbacv1.PolicyRule) error {
 	}
 	var lines []string
 	for _, r := range compact(missing) {
-		lines = append(lines, rbachelpers.CompactString(r))
+		lines = append(lines, registry.RuleText(r))
 	}
 	slices.Sort(lines)
 	msg := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", w.user.Name, w.user.Groups, strings.Join(slices.Compact(lines), "\n"))
