@@ -16,7 +16,7 @@ export GOFLAGS := -p=2 -buildvcs=false
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TIMEOUT     ?= 20m
 
-.PHONY: run build test check cross bench soak tools-run tools-test clean
+.PHONY: run build test oracle check cross bench soak tools-run tools-test clean
 
 run: build tools-run ## start a cluster and walk one volume from claim to running pod
 	bin/drydock demo
