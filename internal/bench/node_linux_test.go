@@ -30,7 +30,7 @@ import (
 // that what is measured is the node, with the API that it speaks to.
 const (
 	manyVolumes  = 1000
-	manyIdle     = 5 * time.Second
+	manyIdle     = 30 * time.Second     // as long as the idle cluster is watched; giving memory back after the burst is in it
 	manyProbes   = 100
 	manyPace     = 100 * time.Millisecond // between two of them
 	maxFirstCall = 5 * time.Millisecond // p99, from asking for a pod to the driver's first call about its volume
