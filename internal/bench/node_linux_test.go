@@ -30,11 +30,11 @@ import (
 // that what is measured is the node, with the API that it speaks to.
 const (
 	manyVolumes  = 1000
-	manyIdle     = 30 * time.Second     // as long as the idle cluster is watched; giving memory back after the burst is in it
+	manyIdle     = 30 * time.Second // as long as the idle cluster is watched; giving memory back after the burst is in it
 	manyProbes   = 100
 	manyPace     = 100 * time.Millisecond // between two of them
-	maxFirstCall = 5 * time.Millisecond // p99, from asking for a pod to the driver's first call about its volume
-	idlePerCent  = 1.0                  // of a core, for the whole process
+	maxFirstCall = 5 * time.Millisecond   // p99, from asking for a pod to the driver's first call about its volume
+	idlePerCent  = 1.0                    // of a core, for the whole process
 	manyDriver   = "bench.example.com"
 )
 
