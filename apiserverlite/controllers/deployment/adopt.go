@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/apiserverlite/controllers/workload"
 )
 
 // claim returns the deployment's replica sets. Orphans that match are adopted, sets that match no longer are let go,
@@ -20,6 +22,7 @@ func (r *round) claim(ctx context.Context, all []*appsv1.ReplicaSet) ([]*appsv1.
 		return nil, nil // the API lets no such deployment in
 	}
 	var out []*appsv1.ReplicaSet
+	asked, may := false, false
 	for _, s := range all {
 		ref, matches := metav1.GetControllerOf(s), selector.Matches(labels.Set(s.Labels))
 		own := ref != nil && ref.UID == r.d.UID
@@ -32,6 +35,15 @@ func (r *round) claim(ctx context.Context, all []*appsv1.ReplicaSet) ([]*appsv1.
 				return nil, fmt.Errorf("release replica set %s: %w", s.Name, err)
 			}
 		case ref == nil && matches && s.DeletionTimestamp == nil && r.d.DeletionTimestamp == nil:
+			if !asked {
+				asked = true
+				if may, err = workload.MayAdopt(ctx, r.c.env.Client, r.d, kind); err != nil {
+					return nil, err
+				}
+			}
+			if !may {
+				continue
+			}
 			body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID, "ownerReferences": []metav1.OwnerReference{*metav1.NewControllerRef(r.d, kind)}}})
 			if err != nil {
 				return nil, err

@@ -69,9 +69,16 @@ func (o Owner) Claim(ctx context.Context, client kubernetes.Interface, index cac
 	if o.Object.GetDeletionTimestamp() != nil {
 		return out, nil
 	}
+	asked := false
 	for _, p := range control.Pods(index, byOwner, "orphan/"+o.Object.GetNamespace()) {
 		if p.DeletionTimestamp != nil || !o.Selector.Matches(labels.Set(p.Labels)) {
 			continue
+		}
+		if !asked {
+			asked = true
+			if may, err := MayAdopt(ctx, client, o.Object, o.Kind); err != nil || !may {
+				return out, err
+			}
 		}
 		adopted, err := o.adopt(ctx, client, p)
 		if err != nil {
