@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/storage/volume"
@@ -21,6 +22,12 @@ const (
 // provision asks the external provisioner for a volume by annotations on the claim.
 func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
+	if apierrors.IsNotFound(err) {
+		// A class that was made just before its claim may not have come this far yet; it will bring the claim back.
+		if _, live := c.client.StorageV1().StorageClasses().Get(ctx, volume.GetPersistentVolumeClaimClass(claim), metav1.GetOptions{}); live == nil {
+			return nil
+		}
+	}
 	if err != nil {
 		c.events.Event(claim, corev1.EventTypeWarning, reasonProvisioningFailed, err.Error())
 		return nil
