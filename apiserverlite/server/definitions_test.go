@@ -272,7 +272,7 @@ func TestNamesOfDefinitionsAreFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// TestDefinitionGoesAfterItsInstances holds one instance by a finalizer, restarts, and lets it go.
+// TestDefinitionGoesAfterItsInstances holds one instance by a finalizer and lets it go.
 func TestDefinitionGoesAfterItsInstances(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	f := startReal(t, path)
