@@ -44,8 +44,8 @@ func (l *life) summary(ctx context.Context) *kubestats.Summary {
 	}
 	kept := map[string]podNumbers{}
 	for _, pod := range l.pods.List() {
-		if pod.Status.Phase != v1.PodRunning {
-			continue
+		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+			continue // that a pod runs the cache may learn later than who asks; what is mounted is known here
 		}
 		uid := string(pod.UID)
 		var names []string
