@@ -1,0 +1,11 @@
+// Package peer starts a generic Kubernetes API server that is not ours, on an etcd of its
+// own, to hold apiserverlite against: the same requests to both, and the same loads.
+//
+// The server is a process beside the test (package main in serve), so that what it
+// takes of memory and time can be told from what the test takes. It listens on loopback,
+// knows one token, which may do everything, and keeps all it has in a temporary directory.
+// It ends with the test, and with the test's process if that is killed: it reads a pipe.
+//
+// The module is its own, because of what such a server is made of. Others than its tests
+// build the program and read the line it prints: see serve.
+package peer
