@@ -54,7 +54,7 @@ func drydockBinary(t *testing.T) string {
 	if p := os.Getenv("DRYDOCK_BIN"); p != "" {
 		return p
 	}
-	return build(t, "drydock", "../..", "./cmd/drydock", "-tags", "osusergo netgo sqlite_omit_load_extension")
+	return build(t, "drydock", "../..", "./cmd/drydock", "-tags", "osusergo netgo sqlite_omit_load_extension grpcnotrace")
 }
 
 // kubectlVersion is what the module requires of k8s.io/kubectl; the program learns its version from the linker.
