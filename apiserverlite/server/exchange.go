@@ -187,7 +187,7 @@ func (x *exchange) run() (reply, error) {
 		defer cancel()
 	}
 	var rep reply
-	err := x.s.cfg.Lab.Faults.Do(ctx, x.call(), func(ctx context.Context) error {
+	work := func(ctx context.Context) error {
 		leave, err := x.s.inFlight.enter(ctx, x)
 		if err != nil {
 			return err
@@ -195,7 +195,13 @@ func (x *exchange) run() (reply, error) {
 		defer leave()
 		rep, err = x.dispatch(ctx)
 		return err
-	})
+	}
+	var err error
+	if x.in.group == lab.Group {
+		err = work(ctx)
+	} else {
+		err = x.s.cfg.Lab.Faults.Do(ctx, x.call(), work)
+	}
 	if err != nil && rep.discard != nil {
 		rep.discard()
 	}

@@ -22,7 +22,12 @@ type Clock struct {
 var _ clock.WithTickerAndDelayedExecution = (*Clock)(nil)
 
 // NewClock returns a clock that shows real time.
-func NewClock() *Clock { return &Clock{timers: map[*timer]struct{}{}} }
+func NewClock() *Clock { return NewClockAt(0) }
+
+// NewClockAt returns a clock that was advanced so far already.
+func NewClockAt(offset time.Duration) *Clock {
+	return &Clock{offset: max(0, offset), timers: map[*timer]struct{}{}}
+}
 
 // Advance moves the clock forward by d and fires what became due.
 func (c *Clock) Advance(d time.Duration) {

@@ -37,7 +37,15 @@ const (
 	Hang   Action = "hang"    // do nothing and answer nothing until the caller gives up
 	Pause  Action = "pause"   // wait until the rule is released, then do the work
 	Kill   Action = "kill"    // kill the component that reached the point
+	Cut    Action = "cut"     // the component has no network: no API and no cloud; what is under way breaks off
+	Stale  Action = "stale"   // the component's cache lags: its watch delivers nothing until the rule is released
 )
+
+// Actions lists them.
+func Actions() []Action { return []Action{Delay, Fail, LateOK, Lost, Hang, Pause, Kill, Cut, Stale} }
+
+// Kinds lists the kinds of call.
+func Kinds() []Kind { return []Kind{KindCSI, KindCloud, KindAPI, KindKernel, KindPoint} }
 
 // Call describes one call to the rules. Empty fields are unknown.
 type Call struct {
@@ -68,6 +76,15 @@ type Rule struct {
 	Skip int
 	// Times bounds how often it fires; zero is forever.
 	Times int
+	// Percent of the calls that it could fire at are hit; zero is all of them. Which ones
+	// follows from Seed and the number of the call alone.
+	Percent int
+	Seed    int64
+
+	// ID names the rule in errors and on the record; empty gives it one.
+	ID string
+	// Seen and Fired are what the rule had counted in an earlier process: it goes on from there.
+	Seen, Fired int
 }
 
 // Error is what a rule answers in place of the work's own result. Each transport
@@ -90,84 +107,19 @@ func AsError(err error) *Error {
 	return nil
 }
 
-// Handle is a rule in force.
-type Handle struct {
-	ID   string
-	Rule Rule
-
-	f        *Faults
-	seen     int           // guarded by f.mu
-	fired    int           // guarded by f.mu
-	gone     bool          // guarded by f.mu
-	released chan struct{} // closed by Release and Remove
-}
-
-// Fired tells how often the rule has fired.
-func (h *Handle) Fired() int {
-	h.f.mu.Lock()
-	defer h.f.mu.Unlock()
-	return h.fired
-}
-
-// Release lets go every call that the rule holds, now and later: a paused call
-// goes on, a hanging one still waits for its caller.
-func (h *Handle) Release() {
-	h.f.mu.Lock()
-	defer h.f.mu.Unlock()
-	h.release()
-}
-
-func (h *Handle) release() {
-	select {
-	case <-h.released:
-	default:
-		close(h.released)
-	}
-}
-
-// Remove takes the rule out of force and releases what it holds.
-func (h *Handle) Remove() {
-	h.f.mu.Lock()
-	defer h.f.mu.Unlock()
-	if h.gone {
-		return
-	}
-	h.gone = true
-	h.release()
-	h.f.rules = slices.DeleteFunc(h.f.rules, func(o *Handle) bool { return o == h })
-	h.f.changed.Broadcast()
-}
-
-// WaitFired blocks until the rule has fired n times in all.
-func (h *Handle) WaitFired(ctx context.Context, n int) error {
-	stop := context.AfterFunc(ctx, func() {
-		h.f.mu.Lock()
-		defer h.f.mu.Unlock()
-		h.f.changed.Broadcast()
-	})
-	defer stop()
-	h.f.mu.Lock()
-	defer h.f.mu.Unlock()
-	for h.fired < n {
-		if ctx.Err() != nil {
-			return fmt.Errorf("wait for rule %s to fire %d times, fired %d: %w", h.ID, n, h.fired, ctx.Err())
-		}
-		h.f.changed.Wait()
-	}
-	return nil
-}
-
 // Faults is the set of rules in force. The first rule that matches decides.
 type Faults struct {
 	clock   clock.Clock
 	mu      sync.Mutex
-	changed *sync.Cond // on mu: a rule fired or went
-	next    int        // guarded by mu
-	rules   []*Handle  // guarded by mu, in the order they were added
+	changed *sync.Cond                 // on mu: a rule fired or went
+	next    int                        // guarded by mu
+	rules   []*Handle                  // guarded by mu, in the order they were added
+	subs    map[chan struct{}]struct{} // guarded by mu: told of every change, each with room for one word
+	lines   []*Line                    // guarded by mu
 }
 
 func newFaults(c clock.Clock) *Faults {
-	f := &Faults{clock: c}
+	f := &Faults{clock: c, subs: map[chan struct{}]struct{}{}}
 	f.changed = sync.NewCond(&f.mu)
 	return f
 }
@@ -185,14 +137,28 @@ func (f *Faults) Add(r Rule) (*Handle, error) {
 		if r.Delay <= 0 {
 			return nil, errors.New("add fault rule: a delay needs a positive duration")
 		}
+	case Cut, Stale:
+		if r.Component == "" {
+			return nil, fmt.Errorf("add fault rule: %s needs a component", r.Action)
+		}
 	default:
-		return nil, fmt.Errorf("add fault rule: unknown action %q; known are delay, fail, late-ok, lost, hang, pause, kill", r.Action)
+		return nil, fmt.Errorf("add fault rule: unknown action %q; known are %v", r.Action, Actions())
+	}
+	if r.Percent < 0 || r.Percent > 100 {
+		return nil, fmt.Errorf("add fault rule: %d percent of the calls", r.Percent)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
-	h := &Handle{ID: fmt.Sprintf("rule-%d", f.next), Rule: r, f: f, released: make(chan struct{})}
+	h := &Handle{ID: r.ID, Rule: r, f: f, released: make(chan struct{}), tally: Tally{Seen: r.Seen, Fired: r.Fired}}
+	if h.ID == "" {
+		h.ID = fmt.Sprintf("rule-%d", f.next)
+	}
 	f.rules = append(f.rules, h)
+	if r.Action == Cut {
+		f.strain()
+	}
+	f.tell()
 	return h, nil
 }
 
@@ -251,6 +217,7 @@ func (f *Faults) apply(ctx context.Context, h *Handle, c Call, who *Component) e
 			return context.Cause(ctx)
 		}
 	case Pause:
+		defer h.hold()()
 		select {
 		case <-h.released:
 			return nil
@@ -258,6 +225,7 @@ func (f *Faults) apply(ctx context.Context, h *Handle, c Call, who *Component) e
 			return context.Cause(ctx)
 		}
 	case Hang:
+		defer h.hold()()
 		<-ctx.Done()
 		return context.Cause(ctx)
 	case Kill:
@@ -267,6 +235,7 @@ func (f *Faults) apply(ctx context.Context, h *Handle, c Call, who *Component) e
 		if who == nil {
 			return h.error(c)
 		}
+		h.killed(who.Name())
 		who.Kill()
 		return ErrKilled
 	}
@@ -286,23 +255,18 @@ func (f *Faults) match(c Call) *Handle {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.rules {
-		r := h.Rule
-		if r.Kind != "" && r.Kind != c.Kind || r.Times > 0 && h.fired >= r.Times {
-			continue
+		if h.Rule.Action != Cut && h.Rule.Action != Stale && h.Rule.concerns(c) && h.fires(c) {
+			return h
 		}
-		if !glob(r.Component, c.Component) || !glob(r.Node, c.Node) || !globOp(r.Op, c.Op) ||
-			!(glob(r.Volume, c.Volume) || c.Handle != "" && glob(r.Volume, c.Handle)) || !glob(r.Namespace, c.Namespace) || !glob(r.Name, c.Name) {
-			continue
-		}
-		h.seen++
-		if h.seen <= r.Skip {
-			continue
-		}
-		h.fired++
-		f.changed.Broadcast()
-		return h
 	}
 	return nil
+}
+
+// concerns tells whether the rule is about that call.
+func (r Rule) concerns(c Call) bool {
+	return (r.Kind == "" || r.Kind == c.Kind) &&
+		glob(r.Component, c.Component) && glob(r.Node, c.Node) && globOp(r.Op, c.Op) &&
+		(glob(r.Volume, c.Volume) || c.Handle != "" && glob(r.Volume, c.Handle)) && glob(r.Namespace, c.Namespace) && glob(r.Name, c.Name)
 }
 
 func glob(pattern, s string) bool {
