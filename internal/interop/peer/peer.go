@@ -17,6 +17,7 @@ import (
 
 // Options say what kind of peer is wanted; the zero value is one that forgets what it had when the machine does.
 type Options struct {
+	Kinds bool   // the built-in kinds with upstream's stores, rules and admission; else custom resources only
 	Fsync bool   // etcd waits for the disk
 	Etcd  string // an etcd program, for instance Debian's; the linked-in one if empty
 }
@@ -30,6 +31,7 @@ type Peer struct {
 	PID         int
 	EtcdPID     int
 	EtcdVersion string
+	EtcdURL     string
 }
 
 // Config is for clients, without limits of their own.
@@ -45,7 +47,7 @@ func Start(t testing.TB, o Options) *Peer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cmd := exec.Command(program(t), "-dir", dir, fmt.Sprintf("-fsync=%v", o.Fsync), "-etcd", o.Etcd)
+	cmd := exec.Command(program(t, o), "-dir", dir, fmt.Sprintf("-fsync=%v", o.Fsync), "-etcd", o.Etcd)
 	log := &lockedBuffer{}
 	cmd.Stderr = log
 	hold, err := cmd.StdinPipe()
@@ -79,29 +81,34 @@ func Start(t testing.TB, o Options) *Peer {
 	return p
 }
 
-// program builds the server once for a test binary.
-func program(t testing.TB) string {
+// program builds a server once for a test binary. It stays in the user's cache, where the next run finds it up to date in a second.
+func program(t testing.TB, o Options) string {
 	t.Helper()
-	path, err := built()
+	name := "serve"
+	if o.Kinds {
+		name = "kinds"
+	}
+	builds.Lock()
+	defer builds.Unlock()
+	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
+	}
+	path := filepath.Join(cache, "drydock", "peer-"+name)
+	if !builds.done[name] {
+		cmd := exec.Command("go", "build", "-tags", "osusergo netgo sqlite_omit_load_extension", "-o", path, "drydock.dev/drydock/internal/interop/peer/"+name)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build the peer: %v\n%s", err, out)
+		}
+		builds.done[name] = true
 	}
 	return path
 }
 
-// built leaves the program in the user's cache, where the next run finds it up to date in a second.
-var built = sync.OnceValues(func() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, "drydock", "peer")
-	cmd := exec.Command("go", "build", "-tags", "osusergo netgo sqlite_omit_load_extension", "-o", path, "drydock.dev/drydock/internal/interop/peer/serve")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the peer: %w\n%s", err, out)
-	}
-	return path, nil
-})
+var builds = struct {
+	sync.Mutex
+	done map[string]bool
+}{done: map[string]bool{}}
 
 // lockedBuffer is written by the process's copier and read by the test.
 type lockedBuffer struct {
