@@ -80,6 +80,7 @@ func TestTerminationGrace(t *testing.T) {
 			w.createPod(p)
 			w.waitRunning("p")
 			w.deletePod("p")
+			w.waitEvent("Killing: Stopping container app")
 			ended := func() bool { _, c := w.container("p"); return c.State.Terminated != nil }
 			advance(w, x.after-time.Second)
 			w.pause()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rs/zerolog"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 type logger = zerolog.Logger
@@ -50,6 +49,9 @@ const (
 type containers struct {
 	boot     string
 	inits    inits
+	beside   ephemerals
+	news     news              // what nobody was told of yet
+	held     map[string]string // what keeps a container, by its name, from being made
 	state    containerState
 	since    time.Time // of the state
 	up       time.Time // when the volumes were first seen up in this life
@@ -60,6 +62,7 @@ type containers struct {
 	text     string
 	backOff  time.Duration
 	backedOn int32     // the restart whose back-off was told
+	killing  bool      // that they are to end was told
 	stopping time.Time // since when they are to end
 	expired  bool      // the pod was active for too long
 	rejected bool
@@ -78,9 +81,10 @@ const (
 
 // restore takes over containers that a restart of the kubelet left running. After a
 // reboot they are gone, and will be started again.
-func (c *containers) restore(pod *v1.Pod, boot string) {
-	c.boot = boot
+func (c *containers) restore(pod *v1.Pod, boot string, now time.Time) {
+	c.boot, c.held, c.beside = boot, map[string]string{}, ephemerals{}
 	c.inits.restore(pod, boot)
+	c.beside.restore(pod, boot, now)
 	for _, s := range pod.Status.ContainerStatuses {
 		c.restarts = max(c.restarts, s.RestartCount)
 		switch {
@@ -119,6 +123,19 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 	if c.up.IsZero() {
 		c.up = now
 	}
+	var next time.Duration
+	if !c.delayed(pod, now) && !c.over(pod) {
+		next = c.beside.advance(pod, c.boot, c.held, now, &c.news)
+	}
+	return sooner(next, c.advanceOrdinary(pod, now))
+}
+
+// delayed tells whether the pod's start is held back by its annotation.
+func (c *containers) delayed(pod *v1.Pod, now time.Time) bool {
+	return c.state == waiting && now.Before(c.up.Add(duration(pod, StartDelay)))
+}
+
+func (c *containers) advanceOrdinary(pod *v1.Pod, now time.Time) time.Duration {
 	for {
 		var left time.Duration
 		switch c.state {
@@ -126,14 +143,14 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 			left = c.up.Add(duration(pod, StartDelay)).Sub(now)
 			if left <= 0 {
 				var through bool
-				if left, through = c.inits.advance(pod, now); c.inits.failed {
+				if left, through = c.inits.advance(pod, now, &c.news); c.inits.failed {
 					c.state, c.since, c.exit = ended, now, 1
 					return 0
 				}
 				if !through {
 					return left
 				}
-				c.state, c.since, c.started = running, now, now
+				c.begin(pod, now)
 				continue
 			}
 		case running:
@@ -156,11 +173,26 @@ func (c *containers) advance(pod *v1.Pod, now time.Time) time.Duration {
 			if left <= 0 {
 				c.backOff = min(max(c.backOff*2, firstBackOff), maxBackOff)
 				c.restarts++
-				c.state, c.since, c.started = running, now, now
+				c.begin(pod, now)
 				continue
+			}
+			if c.backedOn != c.restarts+1 {
+				c.backedOn = c.restarts + 1
+				for i := range pod.Spec.Containers {
+					x := &pod.Spec.Containers[i]
+					c.news.backOff(pod, containerPath(x), x.Name)
+				}
 			}
 		}
 		return left
+	}
+}
+
+// begin starts the ordinary containers.
+func (c *containers) begin(pod *v1.Pod, now time.Time) {
+	c.state, c.since, c.started = running, now, now
+	for i := range pod.Spec.Containers {
+		c.news.started(containerPath(&pod.Spec.Containers[i]))
 	}
 }
 
@@ -183,6 +215,10 @@ func (c *containers) over(pod *v1.Pod) bool {
 
 // stop ends the containers with the pod. It returns how much longer they take, zero when they have ended.
 func (c *containers) stop(v view, now time.Time) time.Duration {
+	if !c.killing {
+		c.killing = true
+		c.tellKilling(v.pod)
+	}
 	if c.state == running && v.assigned {
 		if c.stopping.IsZero() {
 			c.stopping = now
@@ -198,7 +234,19 @@ func (c *containers) stop(v view, now time.Time) time.Duration {
 	if c.state == running || c.state == waiting {
 		c.state, c.since = stopped, now
 	}
+	c.beside.stop(now)
 	return 0
+}
+
+// tellKilling tells of each container that runs.
+func (c *containers) tellKilling(pod *v1.Pod) {
+	if c.state == running {
+		for i := range pod.Spec.Containers {
+			c.news.killing(containerPath(&pod.Spec.Containers[i]), pod.Spec.Containers[i].Name)
+		}
+	}
+	c.inits.killing(pod, &c.news)
+	c.beside.killing(pod, &c.news)
 }
 
 // grace is how long a pod that is to end may take.
@@ -229,46 +277,4 @@ func (c *containers) fail(now time.Time, reason, message string) {
 // reject ends the pod before its containers begin.
 func (c *containers) reject(reason, message string) {
 	c.rejected, c.reason, c.message = true, reason, message
-}
-
-// statuses are what the API is told of each container.
-func (c *containers) statuses(pod *v1.Pod) []v1.ContainerStatus {
-	var out []v1.ContainerStatus
-	for _, x := range pod.Spec.Containers {
-		s := v1.ContainerStatus{Name: x.Name, Image: x.Image, ImageID: "", RestartCount: c.restarts, Started: new(bool)}
-		if c.state != waiting && !c.started.IsZero() {
-			s.ContainerID = containerID(pod, x.Name, c.restarts, c.boot)
-			s.ImageID = x.Image
-		}
-		done := &v1.ContainerStateTerminated{Reason: "Completed", StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(c.since), ContainerID: s.ContainerID}
-		switch {
-		case c.state == waiting, c.inits.failed:
-			s.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
-			if len(pod.Spec.InitContainers) > 0 {
-				s.State.Waiting.Reason = "PodInitializing"
-			}
-		case c.state == running:
-			s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.started)}
-			s.Ready, *s.Started = true, true
-		default:
-			if done.ExitCode = c.exit; c.exit != 0 {
-				done.Reason = "Error"
-			}
-			if c.why != "" {
-				done.Reason, done.Message = c.why, c.text
-			}
-			if c.started.IsZero() {
-				done.StartedAt, done.FinishedAt = metav1.Time{}, metav1.Time{}
-				done.Reason, done.ExitCode, done.Message = "ContainerStatusUnknown", 137, "The container could not be located when the pod was terminated"
-			}
-			if c.state == ended && !c.over(pod) {
-				s.LastTerminationState.Terminated = done
-				s.State.Waiting = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", c.backOff, x.Name, pod.Name, pod.Namespace, pod.UID)}
-				break
-			}
-			s.State.Terminated = done
-		}
-		out = append(out, s)
-	}
-	return out
 }

@@ -27,6 +27,7 @@ type initRun struct {
 	started, finished time.Time
 	restarts, exit    int32
 	backOff           time.Duration
+	backedOn          int32 // the restart whose back-off was told
 }
 
 func sidecar(x *v1.Container) bool {
@@ -40,7 +41,7 @@ func ofContainer(pod *v1.Pod, annotation, name string) string {
 
 // advance moves on as far as the time allows. Done is true when all are through; else it
 // returns how long until the next step, zero if there is none.
-func (c *inits) advance(pod *v1.Pod, now time.Time) (left time.Duration, done bool) {
+func (c *inits) advance(pod *v1.Pod, now time.Time, n *news) (left time.Duration, done bool) {
 	list := pod.Spec.InitContainers
 	for len(c.runs) < len(list) {
 		c.runs = append(c.runs, initRun{})
@@ -50,6 +51,7 @@ func (c *inits) advance(pod *v1.Pod, now time.Time) (left time.Duration, done bo
 		switch r.state {
 		case waiting:
 			r.state, r.started = running, now
+			n.started(initPath(x))
 		case running:
 			if sidecar(x) {
 				c.turn++
@@ -68,11 +70,16 @@ func (c *inits) advance(pod *v1.Pod, now time.Time) (left time.Duration, done bo
 				return 0, false
 			}
 			if left = r.finished.Add(r.backOff).Sub(now); left > 0 {
+				if r.backedOn != r.restarts+1 {
+					r.backedOn = r.restarts + 1
+					n.backOff(pod, initPath(x), x.Name)
+				}
 				return left, false
 			}
 			r.backOff = min(max(r.backOff*2, firstBackOff), maxBackOff)
 			r.restarts++
 			r.state, r.started = running, now
+			n.started(initPath(x))
 		}
 	}
 	return 0, true
@@ -106,8 +113,17 @@ func (c *inits) restore(pod *v1.Pod, boot string) {
 	}
 }
 
+// killing tells of those that run and are to end with the pod.
+func (c *inits) killing(pod *v1.Pod, n *news) {
+	for i := range min(len(c.runs), len(pod.Spec.InitContainers)) {
+		if x := &pod.Spec.InitContainers[i]; c.runs[i].state == running {
+			n.killing(initPath(x), x.Name)
+		}
+	}
+}
+
 // statuses are what the API is told. Over says that no container of the pod runs any more.
-func (c *inits) statuses(pod *v1.Pod, boot string, over bool, now time.Time) []v1.ContainerStatus {
+func (c *inits) statuses(pod *v1.Pod, boot string, held map[string]string, over bool, now time.Time) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range pod.Spec.InitContainers {
 		x := &pod.Spec.InitContainers[i]
@@ -129,7 +145,7 @@ func (c *inits) statuses(pod *v1.Pod, boot string, over bool, now time.Time) []v
 		}
 		switch {
 		case r.state == waiting:
-			s.State.Waiting = &v1.ContainerStateWaiting{Reason: "PodInitializing"}
+			s.State.Waiting = waitingFor(pod, held[x.Name])
 		case r.state == running:
 			s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(r.started)}
 			*s.Started, s.Ready = true, sidecar(x)
@@ -140,6 +156,7 @@ func (c *inits) statuses(pod *v1.Pod, boot string, over bool, now time.Time) []v
 			s.State.Waiting = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
 				Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", r.backOff, x.Name, pod.Name, pod.Namespace, pod.UID)}
 		}
+		describe(&s, x)
 		out = append(out, s)
 	}
 	return out

@@ -125,7 +125,7 @@ func (t *podTable) seen(p *v1.Pod) (e *entry, isNew, relevant bool) {
 	old := e.pod
 	e.pod, e.assigned = p, true
 	relevant = e.advance() || (old.DeletionTimestamp == nil) != (p.DeletionTimestamp == nil) ||
-		!equality.Semantic.DeepEqual(old.Spec, p.Spec) ||
+		!equality.Semantic.DeepEqual(old.Spec, p.Spec) || gatesMoved(old, p) ||
 		!equality.Semantic.DeepEqual(old.Labels, p.Labels) || !equality.Semantic.DeepEqual(old.Annotations, p.Annotations)
 	return e, false, relevant
 }

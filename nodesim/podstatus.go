@@ -30,8 +30,9 @@ func (w *worker) status(pod *v1.Pod) *v1.PodStatus {
 	}
 	s.HostIP = w.ips.node()
 	s.HostIPs = []v1.HostIP{{IP: s.HostIP}}
-	s.InitContainerStatuses = c.inits.statuses(pod, c.boot, c.state == stopped || c.over(pod), now.Time)
+	s.InitContainerStatuses = c.inits.statuses(pod, c.boot, c.held, c.state == stopped || c.over(pod), now.Time)
 	s.ContainerStatuses = c.statuses(pod)
+	s.EphemeralContainerStatuses = c.beside.statuses(pod, c.held)
 	s.Phase = c.phase(pod)
 	if c.expired {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, reasonDeadline, textDeadline
@@ -60,65 +61,6 @@ func (c *containers) phase(pod *v1.Pod) v1.PodPhase {
 		return v1.PodSucceeded
 	}
 	return v1.PodFailed
-}
-
-// conditions as the kubelet keeps them; the scheduler's own stays.
-func (w *worker) conditions(pod *v1.Pod, s *v1.PodStatus, now metav1.Time) []v1.PodCondition {
-	c := &w.runtime
-	up := !c.started.IsZero()
-	over := s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed
-	cond := func(t v1.PodConditionType, is bool, reason, message string) v1.PodCondition {
-		x := v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: now, ObservedGeneration: pod.Generation}
-		if is {
-			x.Status, x.Reason, x.Message = v1.ConditionTrue, "", ""
-		}
-		return x
-	}
-	ready := c.state == running
-	reason, message := "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", containerNames(pod))
-	initialized, initReason, initMessage := up || len(pod.Spec.InitContainers) == 0, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", initNames(pod))
-	if over {
-		reason, message, initialized = "PodCompleted", "", true
-		initReason, initMessage = "", ""
-	}
-	out := []v1.PodCondition{
-		cond(v1.PodReadyToStartContainers, up && !over, "", ""),
-		cond(v1.PodInitialized, initialized, initReason, initMessage),
-		cond(v1.PodReady, ready, reason, message),
-		cond(v1.ContainersReady, ready, reason, message),
-		cond(v1.PodScheduled, true, "", ""),
-	}
-	if x, has := w.data.condition(now.Time, pod.Generation); has {
-		out = append(out, x)
-	}
-	have := pod.Status.Conditions
-	if w.written != nil {
-		have = w.written.Conditions
-	}
-	for i := range out {
-		for _, h := range have {
-			if h.Type == out[i].Type && h.Status == out[i].Status {
-				out[i].LastTransitionTime = h.LastTransitionTime
-			}
-		}
-	}
-	return out
-}
-
-func containerNames(pod *v1.Pod) []string {
-	var out []string
-	for _, c := range pod.Spec.Containers {
-		out = append(out, c.Name)
-	}
-	return out
-}
-
-func initNames(pod *v1.Pod) []string {
-	var out []string
-	for _, c := range pod.Spec.InitContainers {
-		out = append(out, c.Name)
-	}
-	return out
 }
 
 // tell writes the status once. What fails is tried again with the next sync.
@@ -203,5 +145,7 @@ func same(a, b *v1.PodStatus) bool {
 	return a.Phase == b.Phase && a.Reason == b.Reason && a.PodIP == b.PodIP && a.ObservedGeneration == b.ObservedGeneration &&
 		equality.Semantic.DeepEqual(a.StartTime, b.StartTime) &&
 		equality.Semantic.DeepEqual(a.ContainerStatuses, b.ContainerStatuses) &&
-		equality.Semantic.DeepEqual(a.InitContainerStatuses, b.InitContainerStatuses)
+		equality.Semantic.DeepEqual(a.InitContainerStatuses, b.InitContainerStatuses) &&
+		equality.Semantic.DeepEqual(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses) &&
+		holds(a.Conditions, b.Conditions)
 }

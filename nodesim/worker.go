@@ -55,7 +55,7 @@ type worker struct {
 }
 
 func (w *worker) run(ctx context.Context) {
-	w.runtime.restore(w.pods.view(w.e).pod, w.bootID)
+	w.runtime.restore(w.pods.view(w.e).pod, w.bootID, w.clock.Now())
 	defer func() { w.data.end() }()
 	for ctx.Err() == nil {
 		v := w.pods.view(w.e)
@@ -114,6 +114,7 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 	w.point(pointVolumesUp)
 	if err := w.prepareMounts(ctx, pod); err != nil {
 		w.log.Warn().Err(err).Msg("containers cannot start")
+		w.tell(ctx, pod)
 		return jittered(pauseError)
 	}
 	again := w.act(ctx, pod)
@@ -130,6 +131,9 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 	}
 	if again == 0 || again > pauseResync {
 		again = jittered(pauseResync)
+	}
+	if len(w.runtime.held) > 0 {
+		again = min(again, jittered(pauseError))
 	}
 	if left, limited := activeFor(pod, w.startTime(pod), w.clock.Now()); limited {
 		again = min(again, left)
@@ -163,13 +167,7 @@ func (w *worker) startTime(pod *v1.Pod) time.Time {
 // act moves the containers on as far as the time allows, with the data that they have. It returns how long until the next step.
 func (w *worker) act(ctx context.Context, pod *v1.Pod) time.Duration {
 	again := w.runtime.advance(pod, w.clock.Now())
-	if c := &w.runtime; c.state == ended && !c.over(pod) && c.backedOn != c.restarts+1 {
-		c.backedOn = c.restarts + 1
-		for _, x := range pod.Spec.Containers {
-			w.recorder.Event(pod, v1.EventTypeWarning, "BackOff",
-				fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", x.Name, pod.Name, pod.Namespace, pod.UID))
-		}
-	}
+	w.tellNews(pod)
 	if w.runtime.state != running {
 		w.data.end()
 		return again
@@ -184,7 +182,8 @@ func (w *worker) act(ctx context.Context, pod *v1.Pod) time.Duration {
 	if err := w.data.failure(); err != nil {
 		w.data.end()
 		w.runtime.fail(w.clock.Now(), reasonData, err.Error())
-		return w.runtime.advance(pod, w.clock.Now())
+		again = w.runtime.advance(pod, w.clock.Now())
+		w.tellNews(pod)
 	}
 	return again
 }
@@ -207,7 +206,9 @@ func (w *worker) advanceTo(p phase) {
 // may the controller forget that the pod uses them.
 func (w *worker) stopContainers(ctx context.Context, v view) {
 	w.data.end()
-	if left := w.runtime.stop(v, w.clock.Now()); left > 0 {
+	left := w.runtime.stop(v, w.clock.Now())
+	w.tellNews(v.pod)
+	if left > 0 {
 		w.sleep(ctx, w.e.wake, left)
 		return
 	}
