@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/apiserverlite/controllers/control"
 	"drydock.dev/drydock/apiserverlite/controllers/daemonset"
 	"drydock.dev/drydock/apiserverlite/controllers/deployment"
+	"drydock.dev/drydock/apiserverlite/controllers/disruption"
 	"drydock.dev/drydock/apiserverlite/controllers/ephemeral"
 	"drydock.dev/drydock/apiserverlite/controllers/expand"
 	"drydock.dev/drydock/apiserverlite/controllers/garbagecollector"
@@ -90,6 +91,7 @@ func all() []entry {
 		{daemonset.Name, func(e control.Env, _ Config) control.Controller { return daemonset.New(e) }},
 		{job.Name, func(e control.Env, _ Config) control.Controller { return job.New(e) }},
 		{resourcequota.Name, func(e control.Env, _ Config) control.Controller { return resourcequota.New(e) }},
+		{disruption.Name, func(e control.Env, _ Config) control.Controller { return disruption.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
 		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// policyKinds: budgets are stored, and eviction reads their status; no controller of ours writes it.
+// policyKinds: budgets, whose status the disruption controller keeps and evictions spend.
 func policyKinds(Options) []*Resource {
 	main := rules[policy.PodDisruptionBudget]{
 		prepareCreate: func(b *policy.PodDisruptionBudget) {

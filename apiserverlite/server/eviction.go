@@ -4,26 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"drydock.dev/drydock/apiserverlite/storage"
 )
 
-var budgetsResource = schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudgets"}
+var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 
-// evict deletes a pod if its disruption budget allows it.
+// evict deletes a pod if its disruption budget allows it:
+//
+//	pod ended, pending or going already ------------------------> deleted
+//	no budget --------------------------------------------------> deleted
+//	pod not ready, and the budget's policy lets such pods go ---> deleted, if it is still so
+//	disruptions allowed ----------------------------------------> one is spent, the pod is deleted
+//	else -------------------------------------------------------> 429
 func (x *exchange) evict(ctx context.Context) (reply, error) {
 	o, err := x.createOptions()
 	if err != nil {
 		return reply{}, err
 	}
-	ev, err := decodeInto(x, o.validation, &policyv1.Eviction{}, policyv1.SchemeGroupVersion.WithKind("Eviction"))
+	ev, err := decodeInto(x, o.validation, &policyv1.Eviction{}, evictionKind)
 	if err != nil {
 		return reply{}, err
 	}
@@ -34,25 +42,72 @@ func (x *exchange) evict(ctx context.Context) (reply, error) {
 	if opts == nil {
 		opts = &metav1.DeleteOptions{}
 	}
+	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return reply{}, apierrors.NewInvalid(evictionKind.GroupKind(), x.in.name, field.ErrorList{
+			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option")})
+	}
 	w := x.writing(writeOptions{dryRun: o.dryRun || len(opts.DryRun) > 0})
 	w.sub, w.strategy = "", x.res.Strategy
-	e, ok := x.s.store.Get(x.res.key(x.in.namespace, x.in.name))
-	if !ok {
-		return reply{}, notFound(podsResource, x.in.name)
+	e, pod, err := w.pod()
+	if err != nil {
+		return reply{}, err
 	}
-	pod, ok := e.Object.(*corev1.Pod)
-	if !ok {
-		return reply{}, fmt.Errorf("%s is a %T", e.Key, e.Object)
-	}
-	if budgeted(pod) {
-		if err := x.s.spendBudget(ctx, pod, w.dryRun); err != nil {
+	own := opts.Preconditions != nil && opts.Preconditions.ResourceVersion != nil
+	for !budgeted(pod) {
+		try := opts
+		if pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil {
+			try = only(opts, e.Revision) // it may have started since
+		}
+		outcome := w.evictNow(ctx, try)
+		if !apierrors.IsConflict(outcome) || own {
+			return evicted(outcome)
+		}
+		was := e.Revision
+		if e, pod, err = w.pod(); err != nil {
 			return reply{}, err
 		}
+		if e.Revision == was || ctx.Err() != nil {
+			return evicted(outcome)
+		}
 	}
-	if _, err := w.delete(ctx, opts); err != nil {
+	budgets := x.s.budgets(pod)
+	if len(budgets) > 1 {
+		return reply{}, failure(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")
+	}
+	if len(budgets) == 0 {
+		return evicted(w.evictNow(ctx, opts))
+	}
+	if freely(pod, budgets[0].Object.(*policyv1.PodDisruptionBudget)) {
+		err := w.evictNow(ctx, only(opts, e.Revision))
+		if apierrors.IsConflict(err) && !own {
+			err = tooEarly(budgets[0].Key.Name)
+		}
+		return evicted(err)
+	}
+	if err := x.s.spendBudget(ctx, budgets[0].Key, pod.Name, w.dryRun); err != nil {
+		return reply{}, err
+	}
+	return evicted(w.evictNow(ctx, opts))
+}
+
+func evicted(err error) (reply, error) {
+	if err != nil {
 		return reply{}, err
 	}
 	return created(), nil
+}
+
+// pod is the one that is written to.
+func (w *writing) pod() (*storage.Entry, *corev1.Pod, error) {
+	e, ok := w.s.store.Get(w.res.key(w.namespace, w.name))
+	if !ok {
+		return nil, nil, notFound(podsResource, w.name)
+	}
+	pod, ok := e.Object.(*corev1.Pod)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s is a %T", e.Key, e.Object)
+	}
+	return e, pod, nil
 }
 
 // budgeted tells whether losing the pod is a disruption.
@@ -64,66 +119,65 @@ func budgeted(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil
 }
 
-// spendBudget takes one disruption from the budget that covers the pod.
-func (s *Server) spendBudget(ctx context.Context, pod *corev1.Pod, dryRun bool) error {
-	for {
-		e, err := s.budget(pod)
-		if e == nil || err != nil {
+// only makes a deletion that happens to nothing but this version of the object.
+func only(o *metav1.DeleteOptions, version storage.Revision) *metav1.DeleteOptions {
+	o = o.DeepCopy()
+	if o.Preconditions == nil {
+		o.Preconditions = &metav1.Preconditions{}
+	}
+	if o.Preconditions.ResourceVersion == nil {
+		o.Preconditions.ResourceVersion = ptr.To(version.String())
+	}
+	return o
+}
+
+// evictNow tells the pod in its status that it is to go, and deletes it.
+func (w *writing) evictNow(ctx context.Context, o *metav1.DeleteOptions) error {
+	for !w.dryRun {
+		e, pod, err := w.pod()
+		if err != nil {
 			return err
 		}
-		pdb := e.Object.(*policyv1.PodDisruptionBudget).DeepCopy()
-		if err := spend(pdb, pod.Name, metav1.NewTime(s.clock.Now()).Rfc3339Copy()); err != nil || dryRun {
+		if err := w.checkPreconditions(pod, e, o.Preconditions); err != nil {
 			return err
 		}
-		_, err = s.store.Write(ctx, storage.Op{Key: e.Key, Object: pdb, Expect: e.Revision})
+		told := pod.DeepCopy()
+		if !target(told, metav1.NewTime(w.s.clock.Now()).Rfc3339Copy()) {
+			break
+		}
+		ne, err := w.put(ctx, e.Key, told, e.Revision)
 		var conflict *storage.ConflictError
-		if !errors.As(err, &conflict) {
+		if errors.As(err, &conflict) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
+		if o.Preconditions != nil && o.Preconditions.ResourceVersion != nil {
+			o = o.DeepCopy()
+			o.Preconditions.ResourceVersion = ptr.To(ne.Revision.String())
+		}
+		break
 	}
+	_, err := w.delete(ctx, o)
+	return err
 }
 
-func (s *Server) budget(pod *corev1.Pod) (*storage.Entry, error) {
-	var found []*storage.Entry
-	s.store.Snapshot(budgetsResource).Ascend(pod.Namespace, "", func(e *storage.Entry) bool {
-		pdb, ok := e.Object.(*policyv1.PodDisruptionBudget)
-		if !ok {
-			return true
-		}
-		sel, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
-		if err == nil && sel.Matches(labels.Set(pod.Labels)) {
-			found = append(found, e)
-		}
+// target puts the condition into a pod and tells whether that changed it.
+func target(pod *corev1.Pod, now metav1.Time) bool {
+	c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}
+	i := slices.IndexFunc(pod.Status.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
+	if i < 0 {
+		pod.Status.Conditions = append(pod.Status.Conditions, c)
 		return true
-	})
-	switch len(found) {
-	case 0:
-		return nil, nil
-	case 1:
-		return found[0], nil
 	}
-	return nil, apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
-}
-
-func spend(pdb *policyv1.PodDisruptionBudget, pod string, now metav1.Time) error {
-	refuse := func(detail string, retry int) error {
-		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retry)
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: detail})
-		return err
+	have := &pod.Status.Conditions[i]
+	if have.Status == c.Status {
+		c.LastTransitionTime = have.LastTransitionTime
+		if have.Reason == c.Reason && have.Message == c.Message {
+			return false
+		}
 	}
-	st := &pdb.Status
-	switch {
-	case st.ObservedGeneration < pdb.Generation:
-		return refuse(fmt.Sprintf("The disruption budget %s is still being processed by the server.", pdb.Name), 10)
-	case st.DisruptionsAllowed < 0:
-		return apierrors.NewForbidden(budgetsResource, pdb.Name, errors.New("pdb disruptions allowed is negative"))
-	case st.DisruptionsAllowed == 0:
-		return refuse(fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", pdb.Name, st.DesiredHealthy, st.CurrentHealthy), 0)
-	}
-	st.DisruptionsAllowed--
-	if st.DisruptedPods == nil {
-		st.DisruptedPods = map[string]metav1.Time{}
-	}
-	st.DisruptedPods[pod] = now
-	return nil
+	*have = c
+	return true
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,7 +154,7 @@ func TestPodsAreRemovedTogether(t *testing.T) {
 	w.running("other")
 }
 
-// TestBudgetHoldsEvictions until its status, which the test writes as a disruption controller would, allows one.
+// TestBudgetHoldsEvictions until there are more healthy pods than it asks for.
 func TestBudgetHoldsEvictions(t *testing.T) {
 	w := newWorld(t)
 	w.deploy("d", 2)
@@ -161,20 +162,23 @@ func TestBudgetHoldsEvictions(t *testing.T) {
 	min := intstr.FromInt32(2)
 	_, err := budgets.Create(w.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &min, Selector: selects("d")}}, metav1.CreateOptions{})
 	w.must(err)
+	allows := func(n int32) {
+		t.Helper()
+		await(w, policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), w.ns, "b", fmt.Sprintf("to allow %d", n), func(b *policyv1.PodDisruptionBudget) bool {
+			return b.Status.ObservedGeneration == b.Generation && b.Status.DisruptionsAllowed == n && b.Status.CurrentHealthy == 2+n && b.Status.DesiredHealthy == 2
+		})
+	}
 	pods, err := w.client.CoreV1().Pods(w.ns).List(w.ctx, metav1.ListOptions{})
 	w.must(err)
 	victim := pods.Items[0].Name
 	evict := func() error {
 		return w.client.CoreV1().Pods(w.ns).EvictV1(w.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: victim, Namespace: w.ns}})
 	}
-	allow := func(n string) {
-		t.Helper()
-		_, err := budgets.Patch(w.ctx, "b", types.MergePatchType, []byte(`{"status":{"observedGeneration":1,"expectedPods":2,"currentHealthy":2,"desiredHealthy":1,"disruptionsAllowed":`+n+`}}`), metav1.PatchOptions{}, "status")
-		w.must(err)
-	}
-	allow("0")
+	allows(0)
 	w.refused(evict(), apierrors.IsTooManyRequests, "Cannot evict pod as it would violate the pod's disruption budget.")
-	allow("1")
+	_, err = w.client.AppsV1().Deployments(w.ns).Patch(w.ctx, "d", types.MergePatchType, []byte(`{"spec":{"replicas":3}}`), metav1.PatchOptions{}, "scale")
+	w.must(err)
+	allows(1)
 	w.must(evict())
 	w.gone(core("pods"), w.ns, victim)
 }
