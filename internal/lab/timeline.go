@@ -1,9 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +54,9 @@ type Timeline struct {
 	bound   int                    // constant
 	order   []trace.SpanID         // guarded by mu: by start, oldest first
 	spans   map[trace.SpanID]*Span // guarded by mu
-	aliases map[string]string      // guarded by mu: handle -> PV name
+	volumes map[string]spanSet     // guarded by mu: the recorded spans about each volume
+	aliases map[string]string      // guarded by mu: handle -> PV name; as many as spans are kept
+	handles []string               // guarded by mu: of aliases, oldest first
 	subs    map[*Subscription]struct{}
 }
 
@@ -59,12 +64,14 @@ func newTimeline(c clock.PassiveClock, bound int) *Timeline {
 	if bound <= 0 {
 		bound = DefaultSpans
 	}
-	t := &Timeline{clock: c, bound: bound, spans: map[trace.SpanID]*Span{}, aliases: map[string]string{}, subs: map[*Subscription]struct{}{}}
+	t := &Timeline{clock: c, bound: bound, spans: map[trace.SpanID]*Span{}, volumes: map[string]spanSet{}, aliases: map[string]string{}, subs: map[*Subscription]struct{}{}}
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(ids{}), sdktrace.WithSpanProcessor(processor{t}), sdktrace.WithSampler(sdktrace.AlwaysSample()))
 	t.tracer = p.Tracer("drydock.dev/drydock")
 	return t
 }
+
+type spanSet map[trace.SpanID]struct{}
 
 // SpanOptions says what a span is about.
 type SpanOptions struct {
@@ -134,15 +141,46 @@ func (t *Timeline) Alias(handle, name string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.aliases[handle] == name {
+	old, known := t.aliases[handle]
+	if old == name {
 		return
 	}
-	t.aliases[handle] = name
-	for _, id := range t.order {
-		if s := t.spans[id]; s != nil && s.Volume == handle {
-			s.Volume, s.TraceID = name, traceID(name).String()
-			t.publish(s)
-		}
+	if t.aliases[handle] = name; !known {
+		t.handles = append(t.handles, handle)
+	}
+	if len(t.handles) > t.bound {
+		delete(t.aliases, t.handles[0])
+		t.handles = t.handles[1:]
+	}
+	moved := t.volumes[handle]
+	delete(t.volumes, handle)
+	for _, id := range slices.SortedFunc(maps.Keys(moved), func(a, b trace.SpanID) int { return cmp.Compare(t.spans[a].Rev, t.spans[b].Rev) }) {
+		s := t.spans[id]
+		s.Volume, s.TraceID = name, traceID(name).String()
+		t.about(s, id)
+		t.publish(s)
+	}
+}
+
+// about notes which volume a span is about. The caller holds mu.
+func (t *Timeline) about(s *Span, id trace.SpanID) {
+	if s.Volume == "" {
+		return
+	}
+	if t.volumes[s.Volume] == nil {
+		t.volumes[s.Volume] = spanSet{}
+	}
+	t.volumes[s.Volume][id] = struct{}{}
+}
+
+// drop forgets the oldest span. The caller holds mu.
+func (t *Timeline) drop() {
+	id := t.order[0]
+	t.order = t.order[1:]
+	volume := t.spans[id].Volume
+	delete(t.spans, id)
+	if delete(t.volumes[volume], id); len(t.volumes[volume]) == 0 {
+		delete(t.volumes, volume)
 	}
 }
 
@@ -259,17 +297,18 @@ func (p processor) put(s sdktrace.ReadOnlySpan, end time.Time) {
 	if name, ok := t.aliases[rec.Volume]; ok {
 		rec.Volume, rec.TraceID = name, traceID(name).String()
 	}
-	if _, known := t.spans[id]; !known {
-		if !end.IsZero() {
-			return // dropped from the record while it ran
-		}
-		t.order = append(t.order, id)
-		for len(t.order) > t.bound {
-			delete(t.spans, t.order[0])
-			t.order = t.order[1:]
-		}
+	_, known := t.spans[id]
+	if !known && !end.IsZero() {
+		return // dropped from the record while it ran
 	}
 	t.spans[id] = &rec
+	if !known {
+		t.order = append(t.order, id)
+		t.about(&rec, id)
+	}
+	if len(t.order) > t.bound {
+		t.drop()
+	}
 	t.publish(&rec)
 }
 

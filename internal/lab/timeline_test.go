@@ -3,6 +3,8 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -28,6 +30,29 @@ func TestOneTraceForAVolume(t *testing.T) {
 	}
 	if got[1].ParentID != got[0].ID || got[1].Attrs["bytes"] != "1" || got[0].Code != "Internal" || got[0].Error != "no" || got[0].Node != "n1" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestNothingIsKeptForEver: what is known of volumes is bounded as the spans are.
+func TestNothingIsKeptForEver(t *testing.T) {
+	l := New(Options{Spans: 10})
+	tl := l.Timeline
+	for i := range 100 {
+		handle, name := fmt.Sprint("handle-", i), fmt.Sprint("pvc-", i)
+		_, a := tl.Start(t.Context(), SpanOptions{Op: "a", Volume: handle})
+		tl.Alias(handle, name)
+		tl.Alias(handle, name)
+		_, b := tl.Start(t.Context(), SpanOptions{Op: "b", Volume: handle})
+		a.End("", nil)
+		b.End("", nil)
+	}
+	for i, s := range tl.Spans() {
+		if want := fmt.Sprint("pvc-", 95+i/2); s.Volume != want || s.End.IsZero() {
+			t.Errorf("span %d is of %s, want one of %s that has ended", i, s.Volume, want)
+		}
+	}
+	if n := []int{len(tl.order), len(tl.spans), len(tl.aliases), len(tl.handles), len(tl.volumes)}; !slices.Equal(n, []int{10, 10, 10, 10, 5}) {
+		t.Errorf("spans in order, spans, aliases, handles, volumes: %v", n)
 	}
 }
 

@@ -1,9 +1,10 @@
 // Package garbagecollector deletes objects whose owners are gone, and carries out the
 // propagation policies of a deletion: background, foreground and orphan.
 //
-// It keeps a graph of all objects by UID, fed by metadata watches over every resource
-// that discovery lists. An owner that no watch has shown is a virtual node until a
-// live read tells whether it exists.
+// It keeps a graph of all objects by UID, fed by every resource that discovery lists:
+// from the caches that the controllers share, or by metadata watches of its own. An
+// owner that no watch has shown is a virtual node until a live read tells whether it
+// exists.
 //
 // Promises. An object is deleted only after a live read of each of its owners found
 // it absent, or of another UID; an owner whose kind is unknown is not taken for absent.
@@ -14,6 +15,7 @@ package garbagecollector
 
 import (
 	"context"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -50,12 +52,13 @@ type Controller struct {
 	orphans control.Queue[types.UID]
 
 	mu       sync.Mutex
-	graph    graph                // guarded by mu
-	known    []served             // guarded by mu, never changed in place: what there was at the last discovery
-	monitors map[resource]monitor // owned by the goroutine of watch
+	graph    graph                 // guarded by mu
+	known    []served              // guarded by mu, never changed in place: what there was at the last discovery
+	monitors map[resource]monitor  // owned by the goroutine of watch
+	typed    map[reflect.Type]bool // of objects that the shared informers keep; set before watch starts
 }
 
-// New makes the controller. It has no handlers on the shared informers: it watches metadata only.
+// New makes the controller. It asks for no shared informer: what is there when it runs it uses.
 func New(env control.Env) *Controller {
 	env = env.For(Name)
 	return &Controller{
@@ -85,6 +88,7 @@ func (c *Controller) Run(ctx context.Context) {
 			f()
 		}()
 	}
+	c.typed = c.env.Informers.WaitForCacheSyncWithContext(ctx).Synced
 	ready := make(chan struct{})
 	run(func() { c.watch(ctx, ready) })
 	select {

@@ -49,23 +49,23 @@ func (n *node) blockers() []*node {
 }
 
 // seen takes in the state of an object that a watch showed.
-func (c *Controller) seen(s served, o *metav1.PartialObjectMetadata) {
+func (c *Controller) seen(s served, o metav1.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.graph[o.UID]
+	n := c.graph[o.GetUID()]
 	if n == nil {
-		n = &node{uid: o.UID, dependents: map[types.UID]*node{}}
-		c.graph[o.UID] = n
+		n = &node{uid: o.GetUID(), dependents: map[types.UID]*node{}}
+		c.graph[n.uid] = n
 	}
 	n.virtual = false
 	n.apiVersion, n.kind = s.kind.ToAPIVersionAndKind()
-	n.namespace, n.name, n.resource = o.Namespace, o.Name, s.resource
-	c.setOwners(n, o.OwnerReferences)
+	n.namespace, n.name, n.resource = o.GetNamespace(), o.GetName(), s.resource
+	c.setOwners(n, o.GetOwnerReferences())
 
 	was := n.deletingDependents
-	n.beingDeleted = o.DeletionTimestamp != nil
-	n.deletingDependents = n.beingDeleted && slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents)
-	if n.beingDeleted && slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents) {
+	n.beingDeleted = o.GetDeletionTimestamp() != nil
+	n.deletingDependents = n.beingDeleted && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+	if n.beingDeleted && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents) {
 		c.orphans.Add(n.uid)
 	}
 	if n.deletingDependents && !was {

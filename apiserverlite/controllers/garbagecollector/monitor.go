@@ -3,12 +3,14 @@ package garbagecollector
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 )
@@ -93,13 +95,52 @@ func (c *Controller) follow(ctx context.Context, resources []served, complete bo
 	}
 }
 
-// monitor starts to watch one resource.
+// monitor starts to watch one resource: through the other controllers' cache of it where
+// there is one, as upstream's factories do, else by its metadata alone.
 func (c *Controller) monitor(ctx context.Context, s served, changed chan<- struct{}) monitor {
 	ctx, cancel := context.WithCancel(ctx)
-	informer := metadatainformer.NewFilteredMetadataInformer(c.meta, s.resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	_ = informer.SetTransform(slim)
+	informer := c.shared(s)
+	own := informer == nil
+	if own {
+		informer = metadatainformer.NewFilteredMetadataInformer(c.meta, s.resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+		_ = informer.SetTransform(slim)
+	}
+	reg, err := informer.AddEventHandler(c.handler(s, changed))
+	m := monitor{cancel: cancel, ended: make(chan struct{}), synced: func() bool { return true }}
+	if err == nil {
+		m.synced = reg.HasSynced
+	}
+	go func() {
+		defer close(m.ended)
+		if own {
+			informer.RunWithContext(ctx)
+			return
+		}
+		<-ctx.Done()
+		if err == nil {
+			_ = informer.RemoveEventHandler(reg)
+		}
+	}()
+	return m
+}
+
+// shared is the informer that another controller has asked for, or nil.
+func (c *Controller) shared(s served) cache.SharedIndexInformer {
+	typed, err := scheme.Scheme.New(s.kind)
+	if err != nil || !c.typed[reflect.TypeOf(typed)] {
+		return nil
+	}
+	i, err := c.env.Informers.ForResource(s.resource)
+	if err != nil {
+		return nil
+	}
+	return i.Informer()
+}
+
+// handler feeds the graph with the objects of one resource.
+func (c *Controller) handler(s served, changed chan<- struct{}) cache.ResourceEventHandler {
 	see := func(o any) {
-		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+		if m, ok := o.(metav1.Object); ok {
 			c.seen(s, m)
 		}
 		if s.resource == crds {
@@ -109,27 +150,18 @@ func (c *Controller) monitor(ctx context.Context, s served, changed chan<- struc
 			}
 		}
 	}
-	reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    see,
 		UpdateFunc: func(_, o any) { see(o) },
 		DeleteFunc: func(o any) {
 			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-				c.gone(m.UID)
+			if m, ok := o.(metav1.Object); ok {
+				c.gone(m.GetUID())
 			}
 		},
-	})
-	m := monitor{cancel: cancel, ended: make(chan struct{}), synced: func() bool { return true }}
-	if err == nil {
-		m.synced = reg.HasSynced
 	}
-	go func() {
-		defer close(m.ended)
-		informer.RunWithContext(ctx)
-	}()
-	return m
 }
 
 // slim keeps of an object what the graph needs.
