@@ -1,0 +1,159 @@
+package corpus
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Server is where rows are sent.
+type Server struct {
+	URL    string
+	Token  string // none if empty
+	Client *http.Client
+}
+
+// Answer is what came back for a row.
+type Answer struct {
+	Code   int
+	Header http.Header
+	Raw    string
+	Object any   // the body, if it is JSON or protobuf
+	Events []any // of a watch
+}
+
+// answerTime is more than any row takes; a watch whose events do not come ends by it.
+const answerTime = 10 * time.Second
+
+// Send sends a row. A watch is ended once the expected events are there.
+func (s Server) Send(ctx context.Context, r Row, vars map[string]string) (*Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	req, err := s.request(ctx, r, vars)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	a := &Answer{Code: resp.StatusCode, Header: resp.Header}
+	if want := r.events(); want > 0 && resp.StatusCode == http.StatusOK {
+		return a, a.readEvents(resp.Body, want)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	return a, a.read(b)
+}
+
+// events is how many are expected.
+func (r Row) events() (n int) {
+	for _, e := range r.expect {
+		if e.kind == "event" {
+			n++
+		}
+	}
+	return n
+}
+
+func (s Server) request(ctx context.Context, r Row, vars map[string]string) (*http.Request, error) {
+	body := strings.TrimSuffix(expand(r.body, vars), "\n")
+	if r.proto && body != "" {
+		b, err := toProtobuf(body)
+		if err != nil {
+			return nil, err
+		}
+		body = b
+	}
+	var content io.Reader = http.NoBody
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Method, s.URL+expand(r.Path, vars), content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "corpus/1")
+	if s.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.Token)
+	}
+	if r.proto {
+		req.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")
+		req.Header.Set("Accept", "application/vnd.kubernetes.protobuf")
+	}
+	for _, h := range r.headers {
+		req.Header.Set(h[0], expand(h[1], vars))
+	}
+	return req, nil
+}
+
+func (a *Answer) readEvents(body io.Reader, want int) error {
+	lines := bufio.NewReader(body)
+	for len(a.Events) < want {
+		l, err := lines.ReadBytes('\n')
+		a.Raw += string(l)
+		if len(bytes.TrimSpace(l)) > 0 {
+			var v any
+			if err := json.Unmarshal(l, &v); err != nil {
+				return fmt.Errorf("event %q: %w", l, err)
+			}
+			a.Events = append(a.Events, v)
+		}
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("%d events did not come, only\n%s", want, a.Raw)
+		case err != nil:
+			return nil // the stream ended; what is missing the expectations tell
+		}
+	}
+	return nil
+}
+
+// protoPrefix begins every object in protobuf.
+var protoPrefix = []byte{'k', '8', 's', 0}
+
+func (a *Answer) read(b []byte) error {
+	a.Raw = string(b)
+	if bytes.HasPrefix(b, protoPrefix) {
+		o, _, err := scheme.Codecs.UniversalDeserializer().Decode(b, nil, nil)
+		if err != nil {
+			return fmt.Errorf("answer in protobuf: %w", err)
+		}
+		j, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		a.Raw = "(protobuf) " + string(j)
+		return json.Unmarshal(j, &a.Object)
+	}
+	if err := json.Unmarshal(b, &a.Object); err != nil {
+		a.Object = nil // YAML, plain text: only "body" can be asked for
+	}
+	return nil
+}
+
+func toProtobuf(body string) (string, error) {
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(body), nil, nil)
+	if err != nil {
+		return "", fmt.Errorf("body for protobuf: %w", err)
+	}
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), "application/vnd.kubernetes.protobuf")
+	if !ok {
+		return "", fmt.Errorf("client-go knows no protobuf")
+	}
+	b, err := runtime.Encode(info.Serializer, o)
+	return string(b), err
+}
