@@ -298,3 +298,105 @@ func TestJobSucceedsByItsPolicy(t *testing.T) {
 		t.Errorf("%s %+v", got, j.Status)
 	}
 }
+
+// TestIndexesFailEachByItself: one index fails for good, another by its exit code, one after a failure that is forgiven; the others are done.
+func TestIndexesFailEachByItself(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n1", 20)
+	tries := map[string]int{}
+	w.start(w.ends(func(p *corev1.Pod) int32 {
+		i := p.Labels[batchv1.JobCompletionIndexAnnotation]
+		tries[i]++
+		switch {
+		case i == "1":
+			return 1
+		case i == "2":
+			return 42
+		case i == "3" && tries[i] == 1:
+			return 7
+		case i == "3" && tries[i] == 2:
+			return 1
+		}
+		return 0
+	}))
+	stop := w.timeFlies(time.Second)
+	defer stop()
+	on := func(action batchv1.PodFailurePolicyAction, code int32) batchv1.PodFailurePolicyRule {
+		return batchv1.PodFailurePolicyRule{Action: action, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{code}}}
+	}
+	w.addJob("grid", func(s *batchv1.JobSpec) {
+		s.CompletionMode, s.Completions, s.Parallelism = ptr.To(batchv1.IndexedCompletion), ptr.To[int32](5), ptr.To[int32](5)
+		s.BackoffLimitPerIndex = ptr.To[int32](1)
+		s.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{on(batchv1.PodFailurePolicyActionFailIndex, 42), on(batchv1.PodFailurePolicyActionIgnore, 7)}}
+	})
+	j := w.job("grid", holds(batchv1.JobFailureTarget, batchv1.JobFailed))
+	st := j.Status
+	if got := reason(j, batchv1.JobFailed); got != "FailedIndexes: Job has failed indexes" {
+		t.Error(got)
+	}
+	if st.CompletedIndexes != "0,3,4" || ptr.Deref(st.FailedIndexes, "") != "1,2" || st.Succeeded != 3 || st.Failed != 4 || st.Active != 0 {
+		t.Errorf("status: %+v, failed indexes %q", st, ptr.Deref(st.FailedIndexes, "none"))
+	}
+	counts := map[string][]string{}
+	for _, p := range w.podsOf("grid") {
+		i := p.Annotations[batchv1.JobCompletionIndexAnnotation]
+		counts[i] = append(counts[i], p.Annotations[batchv1.JobIndexFailureCountAnnotation]+"/"+p.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation])
+		if len(p.Finalizers) > 0 {
+			t.Errorf("pod %s keeps %v", p.Name, p.Finalizers)
+		}
+	}
+	for i, want := range map[string][]string{"0": {"0/"}, "1": {"0/", "1/"}, "2": {"0/"}, "3": {"0/", "0/1", "1/1"}, "4": {"0/"}} {
+		got := counts[i]
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("failures before the pods of index %s: %v, want %v", i, got, want)
+		}
+	}
+	w.event("grid", "FailedIndexes")
+}
+
+func TestJobLosesTooManyIndexes(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n1", 20)
+	w.start(w.ends(func(p *corev1.Pod) int32 {
+		if p.Labels[batchv1.JobCompletionIndexAnnotation] < "2" {
+			return 1
+		}
+		return -1
+	}))
+	w.addJob("grid", func(s *batchv1.JobSpec) {
+		s.CompletionMode, s.Completions, s.Parallelism = ptr.To(batchv1.IndexedCompletion), ptr.To[int32](4), ptr.To[int32](4)
+		s.BackoffLimitPerIndex, s.MaxFailedIndexes = ptr.To[int32](0), ptr.To[int32](1)
+	})
+	j := w.job("grid", holds(batchv1.JobFailed))
+	if got := reason(j, batchv1.JobFailed); got != "MaxFailedIndexesExceeded: Job has exceeded the specified maximal number of failed indexes" || *j.Status.FailedIndexes != "0,1" || j.Status.Failed != 4 {
+		t.Errorf("%s %+v", got, j.Status)
+	}
+}
+
+// TestPodIsReplacedWhenItHasEnded, with the policy for that, and not as soon as it is going.
+func TestPodIsReplacedWhenItHasEnded(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n1", 20)
+	w.start() // nobody ends pods
+	w.addJob("slow", func(s *batchv1.JobSpec) { s.PodReplacementPolicy = ptr.To(batchv1.Failed) })
+	w.addJob("quick", func(s *batchv1.JobSpec) {})
+	for _, name := range []string{"slow", "quick"} {
+		w.job(name, func(j *batchv1.Job) bool { return j.Status.Active == 1 })
+		p := w.podsOf(name)[0]
+		w.pod(p.Name, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
+		w.check(w.client.CoreV1().Pods("default").Delete(w.ctx, p.Name, metav1.DeleteOptions{}))
+	}
+	w.job("quick", func(j *batchv1.Job) bool { return ptr.Deref(j.Status.Terminating, 0) == 1 && j.Status.Failed == 1 })
+	stop := w.timeFlies(time.Second)
+	defer stop()
+	w.job("quick", func(j *batchv1.Job) bool { return j.Status.Active == 1 })
+	j := w.job("slow", func(j *batchv1.Job) bool { return ptr.Deref(j.Status.Terminating, 0) == 1 })
+	if j.Status.Active != 0 || j.Status.Failed != 0 || len(w.podsOf("slow")) != 1 {
+		t.Errorf("status while the pod is going: %+v", j.Status)
+	}
+	old := w.podsOf("slow")[0]
+	_, err := w.client.CoreV1().Pods("default").Patch(w.ctx, old.Name, types.StrategicMergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+	w.check(err)
+	w.job("slow", func(j *batchv1.Job) bool { return j.Status.Active == 1 && j.Status.Failed == 1 })
+}

@@ -8,8 +8,6 @@
 //
 // A job ends in two steps as well: SuccessCriteriaMet or FailureTarget as soon as it is decided, Complete or Failed
 // when its last pod has ended. What makes pods wait after failures is in memory and forgotten by a restart, as upstream.
-//
-// Not acted on: backoffLimitPerIndex and maxFailedIndexes, which the API keeps.
 package job
 
 import (

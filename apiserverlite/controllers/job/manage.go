@@ -30,13 +30,17 @@ func (r *round) manage(ctx context.Context) error {
 	if missing <= 0 {
 		return nil
 	}
-	if left := r.failures.left(r.now); left > 0 {
+	left := r.failures.left(r.now)
+	pending := slices.Repeat([]int{-1}, missing)
+	if r.indexed() {
+		pending = r.pendingIndexes(missing)
+	}
+	if r.perIndex() {
+		pending, left = r.due(pending)
+	}
+	if left > 0 {
 		r.c.queue.AddAfter(r.key, left)
 		return nil
-	}
-	pending := r.pendingIndexes(missing)
-	if !r.indexed() {
-		pending = slices.Repeat([]int{-1}, missing)
 	}
 	for _, i := range pending {
 		if err := r.create(ctx, i); err != nil {
@@ -71,7 +75,7 @@ func (r *round) surplus(n int) []*corev1.Pod {
 	return out[:min(len(out), burst)]
 }
 
-// pendingIndexes are the first n that neither have succeeded nor have a pod.
+// pendingIndexes are the first n that neither have succeeded nor failed for good nor have a pod.
 func (r *round) pendingIndexes(n int) []int {
 	taken := indexes{}
 	for _, p := range r.pods {
@@ -81,7 +85,7 @@ func (r *round) pendingIndexes(n int) []int {
 	}
 	var out []int
 	for i := 0; i < r.completions() && len(out) < n; i++ {
-		if !r.done[i] && !taken[i] {
+		if !r.done[i] && !r.lost[i] && !taken[i] {
 			out = append(out, i)
 		}
 	}

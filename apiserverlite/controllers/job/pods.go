@@ -58,6 +58,9 @@ func (r *round) create(ctx context.Context, index int) error {
 	}
 	if index >= 0 {
 		giveIndex(p, r.job.Name, index)
+		if r.perIndex() {
+			r.inherit(p, index)
+		}
 	}
 	made, err := r.c.env.Client.CoreV1().Pods(r.job.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	if err != nil {

@@ -54,9 +54,12 @@ func enough(policy *batchv1.SuccessPolicy, done indexes, completions int) (strin
 	for i, rule := range policy.Rules {
 		matched, of := len(done), completions
 		if rule.SucceededIndexes != nil {
-			of, matched = 0, 0
-			for n := range parseIndexes(*rule.SucceededIndexes, completions) {
-				of++
+			named := parseIndexes(*rule.SucceededIndexes, completions)
+			if len(named) == 0 {
+				continue // all of them are beyond the last
+			}
+			of, matched = len(named), 0
+			for n := range named {
 				if done[n] {
 					matched++
 				}

@@ -28,6 +28,9 @@ type round struct {
 	// What has succeeded and failed, counted already or not.
 	succeeded, failed int32
 	done              indexes // those that have succeeded; nil for a job without indexes
+	// For a job with a limit per index, else nil: the indexes that have failed, and of others the last failed pod, which is kept until another follows.
+	lost indexes
+	held map[int]*corev1.Pod
 	failures          failures
 	// decided is SuccessCriteriaMet or FailureTarget once one of them is to hold.
 	decided *batchv1.JobCondition
@@ -110,6 +113,7 @@ func (r *round) look() {
 		r.succeeded = int32(len(r.done))
 	}
 	r.failures = r.c.waiting(r.key).with(succeeded, failed)
+	r.lookAtIndexes()
 }
 
 func (r *round) indexed() bool {
@@ -161,6 +165,9 @@ func (r *round) verdict() *batchv1.JobCondition {
 			return r.condition(batchv1.JobFailureTarget, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 		}
 		r.c.queue.AddAfter(r.key, left)
+	}
+	if c := r.verdictOfIndexes(); c != nil {
+		return c
 	}
 	if r.indexed() {
 		if why, met := enough(spec.SuccessPolicy, r.done, r.completions()); met {

@@ -34,6 +34,10 @@ func (r *round) track(ctx context.Context) error {
 			}
 		}
 		st.Succeeded, st.CompletedIndexes = int32(len(r.done)), r.done.String()
+		st.FailedIndexes = nil
+		if r.perIndex() {
+			st.FailedIndexes = ptr.To(r.lost.String())
+		}
 	}
 	if r.decided != nil {
 		r.set(r.decided)
@@ -93,6 +97,9 @@ func (r *round) list(holds map[types.UID]bool) (release []*corev1.Pod, all bool)
 		failed := r.hasFailed(p)
 		if !holds[p.UID] || !failed && p.Status.Phase != corev1.PodSucceeded && r.decided == nil && r.job.DeletionTimestamp == nil {
 			continue
+		}
+		if r.decided == nil && r.job.DeletionTimestamp == nil && r.held[indexOf(p)] == p {
+			continue // its successor is to know how often it failed
 		}
 		if len(release) >= burst || len(u.Succeeded)+len(u.Failed) >= burst {
 			return release, false
