@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,14 +22,22 @@ type frames struct {
 	x       *exchange
 	w       http.ResponseWriter
 	ctl     *http.ResponseController
+	stall   stall
 	buf     bytes.Buffer
+	one     []byte // all that waits to be written, if it is a single event which other watches write as well
 	err     error
 	columns bool // the table's column definitions were sent
 }
 
 func newFrames(x *exchange, w http.ResponseWriter) *frames {
-	return &frames{x: x, w: w, ctl: http.NewResponseController(w)}
+	f := &frames{x: x, w: w, ctl: http.NewResponseController(w)}
+	// A writer without deadlines has no client that does not read.
+	f.stall = stall{wall: x.s.wall, cut: func() { _ = f.ctl.SetWriteDeadline(time.Unix(1, 0)) }}
+	return f
 }
+
+// close ends what watches over the writes.
+func (f *frames) close() { f.stall.stop() }
 
 // open sends the headers at once: clients wait for them.
 func (f *frames) open() {
@@ -50,28 +59,70 @@ func (f *frames) report() {
 
 // flushFrom flushes when so much has gathered. It is false once the client is gone.
 func (f *frames) flushFrom(n int) bool {
-	if f.buf.Len() < n {
+	if len(f.one)+f.buf.Len() < n {
 		return f.err == nil
 	}
 	return f.flush()
 }
 
 func (f *frames) flush() bool {
-	if f.buf.Len() == 0 || f.err != nil {
-		return f.err == nil
+	if f.err != nil {
+		return false
 	}
-	// A client that does not read must not hold the stream for ever. Writers without deadlines have no such client.
-	_ = f.ctl.SetWriteDeadline(time.Now().Add(watchStall))
-	_, f.err = f.w.Write(f.buf.Bytes())
-	if f.err == nil {
-		f.err = f.ctl.Flush()
+	out := f.one
+	if out == nil {
+		out = f.buf.Bytes()
 	}
-	_ = f.ctl.SetWriteDeadline(time.Time{})
+	if len(out) == 0 {
+		return true
+	}
+	f.err = f.stall.during(func() error {
+		if _, err := f.w.Write(out); err != nil {
+			return err
+		}
+		return f.ctl.Flush()
+	})
+	f.one = nil
 	f.buf.Reset()
 	if f.buf.Cap() > 1<<20 {
 		f.buf = bytes.Buffer{}
 	}
 	return f.err == nil
+}
+
+// mostShared bounds the bytes of an event that are kept for other watches.
+const mostShared = 64 << 10
+
+// shared writes an entry's state as an event of this type. Watches that show the same share its bytes.
+func (f *frames) shared(ev *storage.Event, t storage.EventType, e *storage.Entry) {
+	form := f.x.res.formJSON
+	if f.x.out.media == mediaProtobuf {
+		form = f.x.res.formRaw
+	}
+	if f.err != nil || f.x.out.as != "" || e.Size() > mostShared {
+		f.event(t, e)
+		return
+	}
+	b, err := ev.Frame(t, form, func() ([]byte, error) {
+		own := frames{x: f.x}
+		own.event(t, e)
+		return own.buf.Bytes(), own.err
+	})
+	switch {
+	case err != nil:
+		f.err = err
+	case f.one == nil && f.buf.Len() == 0:
+		f.one = b
+	default:
+		f.spill()
+		f.buf.Write(b)
+	}
+}
+
+// spill makes room for a second event.
+func (f *frames) spill() {
+	f.buf.Write(f.one)
+	f.one = nil
 }
 
 // event writes an entry's state.
@@ -168,6 +219,7 @@ func (f *frames) json(t string, object []byte, err error) {
 		f.err = err
 		return
 	}
+	f.spill()
 	f.buf.WriteString(`{"type":"`)
 	f.buf.WriteString(t)
 	f.buf.WriteString(`","object":`)
@@ -180,11 +232,15 @@ func (f *frames) protobuf(t string, object []byte, err error) {
 		f.err = err
 		return
 	}
-	ext := appendField(make([]byte, 0, len(object)+8), 1, object)
-	ev := appendField(make([]byte, 0, len(ext)+16), 1, []byte(t))
-	ev = appendField(ev, 2, ext)
-	var size [4]byte
-	binary.BigEndian.PutUint32(size[:], uint32(len(ev)))
-	f.buf.Write(size[:])
-	f.buf.Write(ev)
+	f.spill()
+	name := protowire.SizeTag(1) + protowire.SizeBytes(len(t))
+	raw := protowire.SizeTag(1) + protowire.SizeBytes(len(object))
+	all := name + protowire.SizeTag(2) + protowire.SizeBytes(raw)
+	f.buf.Grow(4 + all)
+	b := binary.BigEndian.AppendUint32(f.buf.AvailableBuffer(), uint32(all))
+	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	b = protowire.AppendString(b, t)
+	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(raw))
+	f.buf.Write(appendField(b, 1, object))
 }

@@ -77,8 +77,8 @@ type Server struct {
 	cfg    Config
 	store  *storage.Store
 	codecs *codecs
-	clock  clock.PassiveClock // stamps objects
-	wall   clock.WithTicker   // times connections and tokens, which are shared with clients
+	clock  clock.PassiveClock                  // stamps objects
+	wall   clock.WithTickerAndDelayedExecution // times connections and tokens, which are shared with clients
 	log    zerolog.Logger
 
 	resources   []*resource

@@ -12,14 +12,6 @@ import (
 	"drydock.dev/drydock/apiserverlite/storage"
 )
 
-// Times of a watch. They are real time: the client at the other end has no other.
-const (
-	watchLeast    = 30 * time.Minute // without timeoutSeconds, up to twice that
-	bookmarkEvery = time.Minute
-	bookmarkAhead = 2 * time.Second  // before the end, so that the next watch starts close by
-	watchStall    = 30 * time.Second // a client that takes nothing for so long is cut off
-)
-
 // watching is one watch that is about to be streamed.
 type watching struct {
 	x         *exchange
@@ -135,6 +127,7 @@ func (w *watching) stop() {
 func (w *watching) serve(rw http.ResponseWriter) {
 	defer w.end()
 	out := newFrames(w.x, rw)
+	defer out.close()
 	defer out.report()
 	out.open()
 	if w.expired != nil {
@@ -159,61 +152,54 @@ func (w *watching) serve(rw http.ResponseWriter) {
 	w.follow(out)
 }
 
+// follow waits in one place for all that can happen: with hundreds of watches, asking many channels at
+// each event would cost more than the event.
 func (w *watching) follow(out *frames) {
-	ctx := w.x.r.Context()
-	end := w.x.s.wall.NewTimer(w.limit)
-	defer end.Stop()
-	var mark <-chan time.Time
-	ended := false
-	if w.bookmarks {
-		t := w.x.s.wall.NewTicker(bookmarkEvery + rand.N(bookmarkEvery/10))
-		defer t.Stop()
-		mark = t.C()
-		if w.limit > 2*bookmarkAhead {
-			end.Reset(w.limit - bookmarkAhead)
-		} else {
-			ended = true
-		}
-	} else {
-		ended = true
-	}
+	s, ctx := w.x.s, w.x.r.Context()
+	defer context.AfterFunc(ctx, w.source.Wake)()
+	defer context.AfterFunc(s.life, w.source.Wake)()
+	times := newAgenda(s.wall.Now(), w.limit, w.bookmarks)
+	alarm := s.wall.AfterFunc(times.wait(), w.source.Wake)
+	defer alarm.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		over := w.wait()
+		if ctx.Err() != nil || s.life.Err() != nil {
 			return
-		case <-w.x.s.life.Done():
-			return
-		case <-w.x.res.ended:
-			_ = out.flush() // the stream ends either way
-			return
-		case <-end.C():
-			if ended {
-				return
-			}
-			ended = true
-			w.progress(out)
-			end.Reset(bookmarkAhead)
-		case <-mark:
-			w.progress(out)
-		case <-w.source.Ready():
-			evs, err := w.source.Take()
-			for _, ev := range evs {
-				w.send(out, ev)
-				if !out.flushFrom(64 << 10) {
-					return
-				}
-			}
-			if err != nil {
-				if errors.Is(err, storage.ErrSlow) {
-					w.x.s.log.Warn().Str("agent", w.x.r.UserAgent()).Str("resource", w.x.res.GR().String()).Msg("watch ended: the client does not keep up")
-				}
-				_ = out.flush() // the stream ends either way
+		}
+		evs, err := w.source.Take()
+		for _, ev := range evs {
+			w.send(out, ev)
+			if !out.flushFrom(64 << 10) {
 				return
 			}
 		}
-		if !out.flush() {
-			return
+		if errors.Is(err, storage.ErrSlow) {
+			s.log.Warn().Str("agent", w.x.r.UserAgent()).Str("resource", w.x.res.GR().String()).Msg("watch ended: the client does not keep up")
 		}
+		if times.due(s.wall.Now()) {
+			over = over || times.over
+			if !over {
+				w.progress(out)
+				alarm.Reset(times.wait())
+			}
+		}
+		if !out.flush() || over || err != nil {
+			return // the stream ends either way
+		}
+	}
+}
+
+// wait waits for something to happen, and is true when what is watched is no longer served.
+func (w *watching) wait() (over bool) {
+	if w.x.res.ended == nil {
+		<-w.source.Ready()
+		return false
+	}
+	select {
+	case <-w.source.Ready():
+		return false
+	case <-w.x.res.ended:
+		return true
 	}
 }
 
@@ -230,20 +216,20 @@ func (w *watching) progress(out *frames) {
 func (w *watching) send(out *frames, ev *storage.Event) {
 	w.at = ev.Revision
 	if w.match.all() {
-		out.event(ev.Type, ev.Entry)
+		out.shared(ev, ev.Type, ev.Entry)
 		return
 	}
 	was := w.match.matches(ev.Prev)
 	is := ev.Type != storage.Deleted && w.match.matches(ev.Entry)
 	switch {
 	case is && was:
-		out.event(storage.Modified, ev.Entry)
+		out.shared(ev, storage.Modified, ev.Entry)
 	case is:
-		out.event(storage.Added, ev.Entry)
+		out.shared(ev, storage.Added, ev.Entry)
 	case was && ev.Type == storage.Deleted:
-		out.event(storage.Deleted, ev.Entry)
+		out.shared(ev, storage.Deleted, ev.Entry)
 	case was:
-		out.event(storage.Deleted, ev.Left())
+		out.shared(ev, storage.Deleted, ev.Left())
 	}
 }
 

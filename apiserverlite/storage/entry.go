@@ -2,7 +2,6 @@ package storage
 
 import (
 	"strconv"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,39 +46,17 @@ type Entry struct {
 	sum  uint64 // of the row's bytes, which have no resourceVersion in them
 	size int    // of the row's bytes
 
-	mu    sync.Mutex
-	forms []form // guarded by mu
-}
-
-type form struct {
-	name  string
-	bytes []byte
+	forms forms
 }
 
 // Encoded returns the object's bytes in the named form, made by encode the first time
 // and shared by everybody who asks later. The bytes must not be changed.
 func (e *Entry) Encoded(name string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, f := range e.forms {
-		if f.name == name {
-			return f.bytes, nil
-		}
-	}
-	b, err := encode(e.Object)
-	if err != nil {
-		return nil, err
-	}
-	e.forms = append(e.forms, form{name, b})
-	return b, nil
+	return e.forms.get(formName{name: name}, func() ([]byte, error) { return encode(e.Object) })
 }
 
-// forget drops the encoded forms of a state that few will ask for again.
-func (e *Entry) forget() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.forms = nil
-}
+// Size is how many bytes the object has on disk.
+func (e *Entry) Size() int { return e.size }
 
 // at returns the same state as another revision would show it.
 func (e *Entry) at(r Revision) *Entry {

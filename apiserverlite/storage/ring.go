@@ -27,6 +27,15 @@ type Event struct {
 
 	leftOnce sync.Once
 	left     *Entry
+
+	frames forms
+}
+
+// Frame returns the bytes that show the event to watchers, in the named form and as an event of
+// the type that they see. They are made by encode the first time and shared by everybody who asks
+// later, and must not be changed.
+func (ev *Event) Frame(t EventType, name string, encode func() ([]byte, error)) ([]byte, error) {
+	return ev.frames.get(formName{name, t}, encode)
 }
 
 // Left is the state before, as a watcher sees it whose selector the object has left:
@@ -58,7 +67,9 @@ func (r *ring) len() int { return len(r.events) - r.head }
 func (r *ring) append(ev *Event) {
 	r.events = append(r.events, ev)
 	if n := r.len(); n > keepForms {
-		r.events[len(r.events)-1-keepForms].Entry.forget()
+		old := r.events[len(r.events)-1-keepForms]
+		old.frames.forget()
+		old.Entry.forms.forget()
 	}
 }
 

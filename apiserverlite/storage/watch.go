@@ -129,8 +129,11 @@ func (w *Watch) end(err error) {
 	poke(w.ready)
 }
 
-// Ready receives when Take has something to return.
+// Ready receives when Take has something to return, and after Wake.
 func (w *Watch) Ready() <-chan struct{} { return w.ready }
+
+// Wake lets Ready receive: who waits for more than events waits in one place.
+func (w *Watch) Wake() { poke(w.ready) }
 
 // Take returns the queued events without blocking. After the last of them it returns why the
 // watch has ended: ErrSlow, in which case queued events were dropped, or ErrClosed.

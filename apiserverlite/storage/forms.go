@@ -1,0 +1,44 @@
+package storage
+
+import "sync"
+
+// forms keeps what was encoded once for all who ask. Its zero value is ready.
+type forms struct {
+	mu  sync.Mutex
+	all []form // guarded by mu
+}
+
+type form struct {
+	formName
+	bytes []byte
+}
+
+// formName is the caller's name of a form; as is what kind of event it shows, if any.
+type formName struct {
+	name string
+	as   EventType
+}
+
+// get returns the bytes of that name; the first caller makes them while the others wait.
+func (f *forms) get(name formName, encode func() ([]byte, error)) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, have := range f.all {
+		if have.formName == name {
+			return have.bytes, nil
+		}
+	}
+	b, err := encode()
+	if err != nil {
+		return nil, err
+	}
+	f.all = append(f.all, form{name, b})
+	return b, nil
+}
+
+// forget drops what few will ask for again.
+func (f *forms) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = nil
+}
