@@ -31,8 +31,8 @@ func (n *Node) Handler() http.Handler {
 	on("/stats/summary/{$}", summary)
 	on("/metrics", func(l *life, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		if stats.Metrics(w, l.summary(r.Context())) == nil {
-			stats.Totals(w, l.totals())
+		if stats.Metrics(w, l.summary(r.Context())) == nil && stats.Totals(w, l.volumes.Totals()) == nil {
+			l.host.Operations.Write(w)
 		}
 	})
 	on("/pods", func(l *life, w http.ResponseWriter, _ *http.Request) {

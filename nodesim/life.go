@@ -24,6 +24,7 @@ import (
 
 	"drydock.dev/drydock/internal/lab"
 	"drydock.dev/drydock/nodesim/pluginmanager"
+	"drydock.dev/drydock/nodesim/stats"
 	"drydock.dev/drydock/nodesim/volumemanager"
 	"drydock.dev/drydock/nodesim/volumeplugin"
 	"drydock.dev/drydock/nodesim/volumeplugin/csi"
@@ -70,7 +71,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	l.drivers = csiDrivers.Informer().HasSyncedChecker()
 	l.host = &volumeplugin.Host{
 		Life: ctx, Node: n.c.Name, Layout: n.layout, Client: n.client, Mounter: n.c.Mounter, Simulated: n.c.Simulated, Lab: n.c.Lab,
-		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory, SELinux: n.c.selinux(),
+		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory, SELinux: n.c.selinux(), Operations: stats.NewOperations(),
 		CSIDriversSynced: func(ctx context.Context) error { return waitDone(ctx, l.drivers, "the cache of CSIDrivers") },
 	}
 	l.csi = csi.New(l.host)

@@ -44,7 +44,7 @@ func (l *life) register(ctx context.Context) {
 	}
 	l.own.set(node)
 	// What the life before reported is in use until the volumes on disk are known.
-	l.volumes.MarkReported(node.Status.VolumesInUse)
+	l.volumes.TakeOver(node.Status.VolumesInUse)
 	l.volumes.NodeChanged()
 	l.point(pointRegistered)
 	var wg sync.WaitGroup

@@ -151,17 +151,3 @@ func dirStats(dir string) (kubestats.VolumeStats, bool) {
 	v.UsedBytes, v.InodesUsed = &used, &files
 	return v, true
 }
-
-// totals counts the volumes as the volume manager's metric does.
-func (l *life) totals() map[stats.Count]int {
-	out := map[stats.Count]int{}
-	for _, v := range l.volumes.State() {
-		if v.Attachable != "" {
-			out[stats.Count{Plugin: v.Plugin, State: "actual_state_of_world"}]++
-		}
-		if slices.ContainsFunc(v.Pods, func(p volumemanager.PodMount) bool { return p.Wanted }) {
-			out[stats.Count{Plugin: v.Plugin, State: "desired_state_of_world"}]++
-		}
-	}
-	return out
-}

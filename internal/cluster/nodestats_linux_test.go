@@ -71,7 +71,8 @@ func TestVolumeStats(t *testing.T) {
 			for _, want := range []string{
 				`kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="raw"} 2147483648`,
 				`kubelet_volume_stats_inodes_used{namespace="default",persistentvolumeclaim="fs"} `,
-				`volume_manager_total_volumes{plugin_name="kubernetes.io/csi",state="actual_state_of_world"} 2`,
+				`volume_manager_total_volumes{plugin_name="kubernetes.io/csi:csi.drydock.dev",state="actual_state_of_world"} 2`,
+				`csi_operations_seconds_count{driver_name="csi.drydock.dev",grpc_status_code="OK",method_name="/csi.v1.Node/NodePublishVolume",migrated="false"} 2`,
 			} {
 				if !strings.Contains(string(b), want) {
 					t.Errorf("metrics lack %s:\n%s", want, b)

@@ -47,7 +47,7 @@ func (m *Manager) startMap(ctx context.Context, w wanted, devicePath string) err
 		return err
 	}
 	return m.start(ctx, operationSpec{
-		key: podKey(w), pod: w.Pod.UID, name: opMap, volume: name, failed: m.warn(w.Pod, "FailedMapVolume"),
+		key: podKey(w), pod: w.Pod.UID, name: opMap, plugin: w.Plugin, spec: w.Spec, volume: name, failed: m.warn(w.Pod, "FailedMapVolume"),
 		work: m.ifWanted(w, func(ctx context.Context) error { return m.mapVolume(ctx, w, mapper, devicePath) }),
 	})
 }
@@ -156,7 +156,7 @@ func (m *Manager) startUnmap(ctx context.Context, v mountedVolume) error {
 		return stepError("UnmapVolume.NewUnmapper failed", string(v.Volume), err)
 	}
 	return m.start(ctx, operationSpec{
-		key: key{v.Volume, v.UID}, pod: v.UID, name: opUnmap, volume: v.Inner,
+		key: key{v.Volume, v.UID}, pod: v.UID, name: opUnmap, plugin: v.Plugin, spec: v.Spec, volume: v.Inner,
 		work: func(ctx context.Context) error { return m.unmap(ctx, v, u) },
 	})
 }
@@ -229,7 +229,7 @@ func (m *Manager) startUnmapDevice(ctx context.Context, v have) error {
 		return stepError("UnmapDevice.NewUnmapper failed", v.Spec.Name(), err)
 	}
 	return m.start(ctx, operationSpec{
-		key: key{v.Volume, ""}, name: opUnmapDevice, volume: v.Spec.Name(),
+		key: key{v.Volume, ""}, name: opUnmapDevice, plugin: v.Plugin, spec: v.Spec, volume: v.Spec.Name(),
 		work: func(ctx context.Context) error { return m.unmapDevice(ctx, v, u) },
 	})
 }

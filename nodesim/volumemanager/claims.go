@@ -51,7 +51,7 @@ func (m *Manager) addVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, use 
 	}
 	if err := m.desired.add(wanted{
 		Volume: name, Plugin: plugin.Name(), Attachable: attacher != nil, DeviceMountable: m.plugins.DeviceMountable(spec) != nil,
-		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Label: label, Requested: m.clock.Now(),
+		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Label: label, Requested: m.clock.Now(), Anew: plugin.RequiresRemount(spec),
 	}, v.Name); err != nil {
 		return err
 	}

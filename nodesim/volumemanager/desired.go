@@ -62,6 +62,7 @@ type wanted struct {
 	SizeLimit       int64
 	Size            resource.Quantity
 	Requested       time.Time
+	Anew            bool // each sync of the pod is a request of its own
 }
 
 func newDesired(notify func(...UniqueName), failed func(types.UID)) *desired {
@@ -85,7 +86,9 @@ func (d *desired) add(w wanted, outer string) error {
 	}
 	p := &wantedPod{pod: w.Pod, spec: w.Spec, gid: w.GID, sizeLimit: w.SizeLimit, requested: w.Requested, outer: []string{outer}}
 	if old := v.pods[w.Pod.UID]; old != nil {
-		p.requested = old.requested
+		if !w.Anew {
+			p.requested = old.requested
+		}
 		if p.outer = slices.Clone(old.outer); !slices.Contains(p.outer, outer) {
 			p.outer = append(p.outer, outer)
 			slices.Sort(p.outer)
@@ -177,16 +180,16 @@ func (d *desired) exists(name UniqueName, label string) bool {
 	return v != nil && v.label == label
 }
 
-// wantsInner tells whether a pod wants a volume of this inner name.
-func (d *desired) wantsInner(uid types.UID, inner string) bool {
+// wantsInner finds the volume of this inner name that a pod wants.
+func (d *desired) wantsInner(uid types.UID, inner string) (UniqueName, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for name := range d.byPod[uid] {
 		if d.volumes[name].pods[uid].spec.Name() == inner {
-			return true
+			return name, true
 		}
 	}
-	return false
+	return "", false
 }
 
 // attachables lists the volumes that need attachment.

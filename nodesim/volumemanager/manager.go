@@ -99,6 +99,7 @@ type Manager struct {
 	owed      []UniqueName       // guarded by mu: reconstructed volumes whose attachment is not confirmed
 	synced    bool               // guarded by mu: nothing is owed any more
 	failed    []onDisk           // guarded by mu: what could not be reconstructed
+	inherited []UniqueName       // guarded by mu: listed in use by the life before, and not met yet
 	stuck     map[string]string  // guarded by mu: unmounts that cannot start, with the reason logged
 }
 

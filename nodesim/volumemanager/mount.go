@@ -61,6 +61,7 @@ func (m *Manager) mount(ctx context.Context, w wanted, devicePath string, remoun
 		m.logMark(m.actual.markMount(w.Volume, Uncertain, is))
 		return stepError("MountVolume.Setup failed while expanding volume", name, err)
 	}
+	m.host.Operations.EndToEnd(metricName(w.Plugin, w.Spec), "overall_volume_mount", m.clock.Since(w.Requested))
 	if err := m.actual.markMount(w.Volume, Mounted, is); err != nil {
 		return stepError("MountVolume.MarkVolumeAsMounted failed", name, err)
 	}

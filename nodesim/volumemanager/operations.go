@@ -30,7 +30,9 @@ type operationSpec struct {
 	key    key
 	pod    types.UID // for which it works; empty for operations on a device
 	name   string
-	volume string // inner name, for the record
+	plugin string
+	spec   *volumeplugin.Spec // nil where it is not known
+	volume string             // inner name, for the record
 	work   func(context.Context) error
 	// failed records the event of a failure; nil for operations that tell nobody.
 	failed func(error)
@@ -43,6 +45,7 @@ func (m *Manager) start(ctx context.Context, o operationSpec) error {
 		return err
 	}
 	m.ops.Add(1)
+	began := m.host.Lab.Clock.Now()
 	go func() {
 		defer m.ops.Done()
 		ctx, span := m.host.Lab.Timeline.Start(ctx, lab.SpanOptions{Op: o.name, Volume: o.volume, Component: "kubelet", Node: m.host.Node})
@@ -54,6 +57,7 @@ func (m *Manager) start(ctx context.Context, o operationSpec) error {
 			}
 			span.End("", err)
 			if over {
+				m.count(o, began, err)
 				m.pending.end(o.key, err)
 			}
 		}()
@@ -104,7 +108,7 @@ func (m *Manager) startMount(ctx context.Context, w wanted, devicePath string, r
 		return m.startMap(ctx, w, devicePath)
 	}
 	return m.start(ctx, operationSpec{
-		key: podKey(w), pod: w.Pod.UID, name: opMount, volume: w.Spec.Name(), failed: m.warn(w.Pod, "FailedMount"),
+		key: podKey(w), pod: w.Pod.UID, name: opMount, plugin: w.Plugin, spec: w.Spec, volume: w.Spec.Name(), failed: m.warn(w.Pod, "FailedMount"),
 		work: m.ifWanted(w, func(ctx context.Context) error { return m.mount(ctx, w, devicePath, remount) }),
 	})
 }
@@ -122,7 +126,7 @@ func (m *Manager) startUnmount(ctx context.Context, v mountedVolume) error {
 		return stepError("UnmountVolume.NewUnmounter failed", string(v.Volume), err)
 	}
 	return m.start(ctx, operationSpec{
-		key: key{v.Volume, v.UID}, pod: v.UID, name: opUnmount, volume: v.Inner,
+		key: key{v.Volume, v.UID}, pod: v.UID, name: opUnmount, plugin: v.Plugin, spec: v.Spec, volume: v.Inner,
 		work: func(ctx context.Context) error { return m.unmount(ctx, v, u) },
 	})
 }
@@ -140,7 +144,7 @@ func (m *Manager) startUnmountDevice(ctx context.Context, v have) error {
 		return stepError("UnmountDevice.FindDeviceMountablePluginByName failed", v.Spec.Name(), fmt.Errorf("plugin %s has no devices", v.Plugin))
 	}
 	return m.start(ctx, operationSpec{
-		key: key{v.Volume, ""}, name: opUnmountDevice, volume: v.Spec.Name(),
+		key: key{v.Volume, ""}, name: opUnmountDevice, plugin: v.Plugin, spec: v.Spec, volume: v.Spec.Name(),
 		work: func(ctx context.Context) error { return m.unmountDevice(ctx, v, d) },
 	})
 }

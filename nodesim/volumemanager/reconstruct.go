@@ -20,6 +20,7 @@ type onDisk struct {
 	plugin string
 	path   string
 	block  bool
+	volume UniqueName // of what could not be reconstructed, once a pod that wants it has told; else empty
 }
 
 // reconstruct makes an actual state from the directories that an earlier life left.
@@ -34,6 +35,7 @@ func (m *Manager) reconstruct(_ context.Context) {
 	names := map[UniqueName]bool{}
 	for _, d := range m.scan() {
 		name, err := m.reconstructOne(d)
+		m.host.Operations.Reconstructed(err)
 		if err != nil {
 			m.log.Warn().Err(err).Str("pod", string(d.uid)).Str("volume", d.inner).Msg("volume on disk is damaged or unknown; its directory will be cleaned up if no pod wants it")
 			failed = append(failed, d)
@@ -193,61 +195,4 @@ func (m *Manager) confirmOwed(ctx context.Context) bool {
 	m.mu.Unlock()
 	m.notify()
 	return true
-}
-
-// cleanUpFailed deals with what could not be reconstructed and no pod wants. A volume
-// that its PV still describes is entered after all and taken down by its driver; of
-// any other the known files go.
-func (m *Manager) cleanUpFailed(ctx context.Context) {
-	m.mu.Lock()
-	failed := slices.Clone(m.failed)
-	m.mu.Unlock()
-	for _, d := range failed {
-		if m.desired.wantsInner(d.uid, d.inner) {
-			m.dropFailed(d) // its SetUp will repair it
-			continue
-		}
-		p, err := m.plugins.ByName(d.plugin)
-		r, ok := p.(volumeplugin.Repairer)
-		if err != nil || !ok {
-			m.log.Error().Str("path", d.path).Msg("no plugin can clean up this directory; remove it by hand once nothing is mounted below it")
-			m.dropFailed(d)
-			continue
-		}
-		err = m.start(ctx, operationSpec{
-			key: key{UniqueName(d.inner), d.uid}, pod: d.uid, name: opUnmount, volume: d.inner,
-			work: func(ctx context.Context) error { return m.repair(ctx, r, d) },
-		})
-		if !expected(err) {
-			m.logMark(err)
-		}
-	}
-}
-
-func (m *Manager) repair(ctx context.Context, r volumeplugin.Repairer, d onDisk) error {
-	spec, err := r.Repair(ctx, d.uid, d.inner, d.path, d.block)
-	if err != nil {
-		return stepError("UnmountVolume.Repair failed", d.inner, err)
-	}
-	if spec != nil {
-		name, err := m.enterPod(r, spec, d)
-		if err != nil {
-			return stepError("UnmountVolume.Repair failed", d.inner, err)
-		}
-		node, err := m.host.Client.CoreV1().Nodes().Get(ctx, m.host.Node, metav1.GetOptions{})
-		if err != nil {
-			return stepError("UnmountVolume.Repair failed", d.inner, err)
-		}
-		attached := slices.ContainsFunc(node.Status.VolumesAttached, func(a attachedVolume) bool { return a.Name == name })
-		m.actual.confirm(name, attached, "")
-	}
-	m.dropFailed(d)
-	return nil
-}
-
-func (m *Manager) dropFailed(d onDisk) {
-	m.mu.Lock()
-	m.failed = slices.DeleteFunc(m.failed, func(x onDisk) bool { return x == d })
-	m.mu.Unlock()
-	m.notify()
 }

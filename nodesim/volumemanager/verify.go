@@ -20,7 +20,7 @@ func (m *Manager) startVerify(ctx context.Context, w wanted) error {
 		}
 	}
 	return m.start(ctx, operationSpec{
-		key: key{w.Volume, ""}, name: opVerify, volume: w.Spec.Name(),
+		key: key{w.Volume, ""}, name: opVerify, plugin: w.Plugin, spec: w.Spec, volume: w.Spec.Name(),
 		work: func(ctx context.Context) error { return m.verify(ctx, w) },
 	})
 }

@@ -151,7 +151,7 @@ func (m *Manager) notDesired(uid types.UID, expected []string) []string {
 
 // PossiblyMounted tells whether anything of the pod is, may be or may come to be mounted.
 func (m *Manager) PossiblyMounted(uid types.UID) bool {
-	if len(m.desired.pod(uid)) > 0 || m.pending.busy(uid) {
+	if len(m.desired.pod(uid)) > 0 || m.pending.busy(uid) || m.damaged(uid) {
 		return true
 	}
 	mounted, uncertain := m.actual.podMounts(uid)
@@ -159,9 +159,10 @@ func (m *Manager) PossiblyMounted(uid types.UID) bool {
 }
 
 // InUse is what node.status.volumesInUse should say: every attachable volume that is
-// wanted or there. It is sorted.
+// wanted or there, and every one that may be behind a directory that tells nothing. It is sorted.
 func (m *Manager) InUse() []UniqueName {
 	out := append(m.desired.attachables(), m.actual.attachables()...)
+	out = append(out, m.mayBeDamaged(out)...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"drydock.dev/drydock/internal/lab"
+	"drydock.dev/drydock/nodesim/stats"
 )
 
 // Host is what a node gives its plugins. It does not change during a kubelet's life.
@@ -35,6 +36,8 @@ type Host struct {
 	Memory int64
 	// SELinux says which volumes are mounted with a label.
 	SELinux SELinuxMode
+	// Operations counts what is done; nil counts nothing.
+	Operations *stats.Operations
 }
 
 // Point reaches a kill point for a volume.

@@ -26,6 +26,7 @@ type Ownership struct {
 	Policy   *v1.PodFSGroupChangePolicy
 	ReadOnly bool
 	Volume   string // inner name
+	Plugin   string // as metrics call it
 	Warn     func(reason, message string)
 }
 
@@ -42,7 +43,10 @@ func (o Ownership) Apply(ctx context.Context, h *Host) error {
 	if err != nil {
 		return err
 	}
-	return h.Kernel(ctx, "chown", o.Volume, func() error { return o.walk(ctx, h, root, &done) })
+	began := h.Lab.Clock.Now()
+	err = h.Kernel(ctx, "chown", o.Volume, func() error { return o.walk(ctx, h, root, &done) })
+	h.Operations.Operation(o.Plugin, "volume_apply_access_control", h.Lab.Clock.Since(began), err)
+	return err
 }
 
 func (o Ownership) walk(ctx context.Context, h *Host, root string, done *atomic.Int64) error {

@@ -94,7 +94,7 @@ func (m *mounter) SetUp(ctx context.Context, a volumeplugin.SetUpArgs) error {
 		return err
 	}
 	if group != nil && (changed || !a.Remount) {
-		own := volumeplugin.Ownership{Root: m.dir.Path(), Group: *group, Volume: m.volume.Name, Warn: a.Warn}
+		own := volumeplugin.Ownership{Root: m.dir.Path(), Group: *group, Volume: m.volume.Name, Plugin: m.p.kind.PluginName, Warn: a.Warn}
 		return own.Apply(ctx, m.p.host)
 	}
 	return nil

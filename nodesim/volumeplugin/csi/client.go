@@ -27,6 +27,7 @@ const callTimeout = 2 * time.Minute
 
 // drivers holds the endpoints of the registered drivers and one connection to each.
 type drivers struct {
+	host   *volumeplugin.Host
 	mu     sync.Mutex
 	byName map[string]*driver // guarded by mu
 	closed bool               // guarded by mu
@@ -111,7 +112,7 @@ func (d *drivers) client(name string) (*client, error) {
 		return nil, errors.New("kubelet is shutting down")
 	}
 	if x.conn == nil {
-		conn, err := dial(x.endpoint)
+		conn, err := dial(x.endpoint, d.record(name))
 		if err != nil {
 			return nil, err
 		}
@@ -128,16 +129,30 @@ func (d *drivers) client(name string) (*client, error) {
 	}}, nil
 }
 
-func dial(endpoint string) (*grpc.ClientConn, error) {
+func dial(endpoint string, record grpc.UnaryClientInterceptor) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(0),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) { return sock.Dial(ctx, path) }),
-		grpc.WithUnaryInterceptor(announce))
+		grpc.WithChainUnaryInterceptor(record, announce))
 	if err != nil {
 		return nil, fmt.Errorf("connect to CSI driver at %s: %w", endpoint, err)
 	}
 	return conn, nil
+}
+
+// record counts the calls of a driver, and how long they take.
+func (d *drivers) record(name string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		began := d.host.Lab.Clock.Now()
+		err := invoke(ctx, method, req, reply, cc, o...)
+		code := "unknown-non-grpc"
+		if s, ok := status.FromError(err); ok {
+			code = s.Code().String()
+		}
+		d.host.Operations.Call(name, method, code, d.host.Lab.Clock.Since(began))
+		return err
+	}
 }
 
 // announce tells the tap on the driver's socket who is calling.

@@ -15,6 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/nodesim/stats"
 	"drydock.dev/drydock/nodesim/volumeplugin"
 )
 
@@ -90,7 +91,7 @@ func (m *mounter) SetUp(ctx context.Context, a volumeplugin.SetUpArgs) error {
 		return err
 	}
 	if !r.group && m.kubeletOwns(r, a) {
-		own := volumeplugin.Ownership{Root: target, Group: *a.FSGroup, Policy: a.FSGroupChangePolicy, Volume: m.spec.Name(), Warn: a.Warn}
+		own := volumeplugin.Ownership{Root: target, Group: *a.FSGroup, Policy: a.FSGroupChangePolicy, Volume: m.spec.Name(), Plugin: stats.PluginName(PluginName, m.driver), Warn: a.Warn}
 		if err := own.Apply(life, h); err != nil {
 			// It is mounted, and must be taken down when the pod goes.
 			return volumeplugin.AsUncertain(fmt.Errorf("applyFSGroup failed for vol %s: %w", m.handle, err))

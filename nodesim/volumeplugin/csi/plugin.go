@@ -43,7 +43,9 @@ var (
 )
 
 // New returns a plugin that knows no driver yet.
-func New(h *volumeplugin.Host) *Plugin { return &Plugin{host: h, wake: make(chan struct{}, 1)} }
+func New(h *volumeplugin.Host) *Plugin {
+	return &Plugin{host: h, drivers: drivers{host: h}, wake: make(chan struct{}, 1)}
+}
 
 // Close drops the connections to all drivers.
 func (p *Plugin) Close() { p.drivers.close() }

@@ -138,7 +138,7 @@ func (d *Dir) SetUp(ctx context.Context, a volumeplugin.SetUpArgs) error {
 		return fmt.Errorf("make emptyDir %s: %w", d.Name, err)
 	}
 	if a.FSGroup != nil {
-		own := volumeplugin.Ownership{Root: d.path, Group: *a.FSGroup, Volume: d.Name, Warn: a.Warn}
+		own := volumeplugin.Ownership{Root: d.path, Group: *a.FSGroup, Volume: d.Name, Plugin: "kubernetes.io/empty-dir", Warn: a.Warn}
 		if err := own.Apply(ctx, d.Host); err != nil {
 			return fmt.Errorf("apply fsGroup to emptyDir %s: %w", d.Name, err)
 		}
