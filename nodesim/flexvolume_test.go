@@ -31,6 +31,7 @@ waitforattach) echo "{\"status\": \"Success\", \"device\": \"$2\"}" ;;
 mountdevice) touch "$2/device"; echo '{"status": "Success"}' ;;
 unmountdevice) rm -f "$2/device"; echo '{"status": "Success"}' ;;
 detach) rm -f "$here/attached"; echo '{"status": "Success"}' ;;
+expandvolume|expandfs) echo '{"status": "Success"}' ;;
 mount) touch "$2/mounted"; echo '{"status": "Success"}' ;;
 unmount) rm -f "$2/mounted"; echo '{"status": "Success"}' ;;
 *) echo '{"status": "Not supported"}'; exit 1 ;;
@@ -177,5 +178,84 @@ func TestFlexVolumeAnswers(t *testing.T) {
 	w.checkClean()
 	if n := len(w.flexCalls("example.com~disk")); n > 12 {
 		t.Errorf("a command that is not supported is asked once: %v", w.flexCalls("example.com~disk"))
+	}
+}
+
+// A FlexVolume grows while it is used and while it is mounted; the driver may leave parts of it to the kubelet.
+func TestFlexVolumeGrows(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		caps string
+		not  []string
+		want []string
+	}{
+		"by its driver":      {`{"attach": true}`, nil, []string{"expandvolume", "expandfs"}},
+		"without filesystem": {`{"attach": true, "requiresFSResize": false}`, nil, []string{"expandvolume"}},
+		"by the kubelet":     {`{"attach": true}`, []string{"expandvolume", "expandfs"}, []string{"expandvolume", "expandfs"}},
+		"unattached":         {`{"attach": false}`, nil, []string{"expandvolume", "expandfs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.installFlex("example.com~disk", x.caps)
+			for _, c := range x.not {
+				w.must(nil, os.WriteFile(filepath.Join(w.flexDir("example.com~disk"), c+".answer"), []byte(`{"status": "Not supported"}`), 0o644))
+			}
+			w.addVolume("c", "vol-1", asFlex("example.com/disk"))
+			w.startKubelet()
+			w.createPod(pod("p", "c"))
+			w.waitRunning("p")
+			w.grow("c", "2Gi")
+			w.sized("c", "2Gi")
+			w.eventOn("FileSystemResizeSuccessful", "Pod")
+			calls := w.flexCalls("example.com~disk")
+			if got := calls[len(calls)-len(x.want):]; !slices.Equal(got, x.want) {
+				t.Errorf("calls %v", calls)
+			}
+			b, err := os.ReadFile(filepath.Join(w.flexDir("example.com~disk"), "calls"))
+			w.must(b, err)
+			mounts, device := filepath.Join(KubeletRoot(w.root), "plugins/kubernetes.io/flexvolume/example.com/disk/mounts/pv-c"), "/dev/flex0"
+			at := mounts
+			if name == "unattached" {
+				device, at = "", ""
+			}
+			for _, want := range []string{fmt.Sprintf(" %s 2147483648 1073741824\n", mounts), fmt.Sprintf(" %s %s 2147483648 1073741824\n", device, at)} {
+				if slices.Contains(x.want, "expandfs") && !strings.Contains(string(b), want) {
+					t.Errorf("no %q in\n%s", want, b)
+				}
+			}
+			w.deletePod("p")
+			w.waitGone("p")
+			w.checkClean()
+
+			w.grow("c", "3Gi") // while nobody uses it
+			w.createPod(pod("q", "c"))
+			w.waitRunning("q")
+			w.sized("c", "3Gi")
+			w.deletePod("q")
+			w.waitGone("q")
+			w.checkClean()
+		})
+	}
+}
+
+// A driver that refuses to grow a volume is heard in its own words, and the pod runs on.
+func TestFlexVolumeDoesNotGrow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.installFlex("example.com~disk", `{"attach": true}`)
+	w.must(nil, os.WriteFile(filepath.Join(w.flexDir("example.com~disk"), "expandvolume.answer"), []byte(`{"status": "Failure", "message": "it is full"}`), 0o644))
+	w.addVolume("c", "vol-1", asFlex("example.com/disk"))
+	w.startKubelet()
+	w.createPod(pod("p", "c"))
+	w.waitRunning("p")
+	w.grow("c", "2Gi")
+	w.eventually("refused", func() bool {
+		return slices.ContainsFunc(w.events(), func(e v1.Event) bool {
+			return e.Reason == "VolumeResizeFailed" && strings.Contains(e.Message, "expandvolume command failed, status: Failure, reason: it is full")
+		})
+	})
+	if slices.Contains(w.flexCalls("example.com~disk"), "expandfs") || w.podPhase("p") != v1.PodRunning {
+		t.Error("it goes on although the driver refused")
 	}
 }

@@ -41,6 +41,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 		"flex": func(w *world) *v1.Pod {
 			w.installFlex("example.com~disk", `{"attach": true}`)
 			w.addVolume("c", "vol-1", asFlex("example.com/disk"))
+			w.grow("c", "2Gi")
 			p := pod("p", "c")
 			p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(os.Getgid()))}
 			return p
@@ -69,7 +70,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Run(kind+"/"+p.Name, func(t *testing.T) {
 				t.Parallel() // they wait for pauses most of the time
 				w := newWorld(t)
-				w.hurry()
+				w.hurryBy(15) // faster, and on a busy machine no driver registers in time
 				if kind == "filesystem" { // so that its ownership is walked
 					w.addDriver(func(d *storagev1.CSIDriver) { file := storagev1.FileFSGroupPolicy; d.Spec.FSGroupPolicy = &file })
 				}

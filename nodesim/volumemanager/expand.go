@@ -41,7 +41,7 @@ func (m *Manager) startExpand(ctx context.Context, w wanted, devicePath string, 
 		return errPrecondition
 	}
 	return m.start(ctx, operationSpec{
-		key: key{w.Volume, ""}, pod: w.Pod.UID, name: opExpand, volume: w.Spec.Name(),
+		key: key{w.Volume, ""}, pod: w.Pod.UID, name: opExpand, plugin: w.Plugin, spec: w.Spec, volume: w.Spec.Name(),
 		failed: m.warn(w.Pod, "VolumeResizeFailed"),
 		work:   m.ifWanted(w, func(ctx context.Context) error { return m.expandOnline(ctx, w, e, devicePath, current) }),
 	})
@@ -127,6 +127,7 @@ func (x *expansion) run(ctx context.Context, needless func(*v1.PersistentVolumeC
 	if err != nil {
 		return false, size, fmt.Errorf("mountVolume.NodeExpandVolume get PVC failed : %w", err)
 	}
+	x.args.OldSize = *x.claim.Status.Capacity.Storage()
 	if needless(x.claim) {
 		return true, x.args.NewSize, nil
 	}

@@ -18,6 +18,8 @@ type Expander interface {
 // ExpandArgs is what NodeExpand needs besides the spec.
 type ExpandArgs struct {
 	NewSize resource.Quantity
+	// OldSize is what the claim says that it has.
+	OldSize resource.Quantity
 	// Path is where the pod finds the volume: a directory, or the device of a block volume.
 	Path string
 	// StagePath is where the volume is staged; empty if it is not.

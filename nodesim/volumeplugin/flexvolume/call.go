@@ -32,6 +32,8 @@ type answer struct {
 type capabilities struct {
 	Attach  *bool `json:"attach"`
 	FSGroup *bool `json:"fsGroup"`
+	// RequiresFSResize says that the node has to enlarge the filesystem after the volume.
+	RequiresFSResize *bool `json:"requiresFSResize"`
 }
 
 func is(b *bool) bool { return b == nil || *b }

@@ -20,6 +20,7 @@ func point(name string) lab.Point { return lab.Point{Component: "kubelet", Name:
 var (
 	pointNoted           = point("after noting a FlexVolume's name, before it is attached")
 	pointAttached        = point("after a FlexVolume is attached, before its device is mounted")
+	pointExpanded        = point("after a FlexVolume is expanded, before its filesystem is")
 	pointMounted         = point("after a FlexVolume is mounted for a pod, before ownership is applied")
 	pointUnmounted       = point("after a FlexVolume is unmounted from a pod, before its directory is removed")
 	pointDeviceUnmounted = point("after a FlexVolume's device is unmounted, before it is detached")
@@ -28,7 +29,7 @@ var (
 
 // Points lists the places of this package where the kubelet can be killed.
 func Points() []lab.Point {
-	return []lab.Point{pointNoted, pointAttached, pointMounted, pointUnmounted, pointDeviceUnmounted, pointDetached}
+	return []lab.Point{pointNoted, pointAttached, pointExpanded, pointMounted, pointUnmounted, pointDeviceUnmounted, pointDetached}
 }
 
 var _ volumeplugin.DeviceFinder = (*Plugin)(nil)
@@ -50,9 +51,32 @@ func (p *Plugin) ownName(ctx context.Context, s *volumeplugin.Spec, options stri
 	return a.VolumeName, err
 }
 
-// note is the file beside a device's directory with the driver's name for the volume.
-// It is there as long as the volume may be attached.
+// note is the file beside a device's directory with the driver's name for the volume, and
+// in a second line the device once that is known. It is there as long as the volume may be attached.
 func note(path string) string { return path + ".name" }
+
+// noted is what a note says.
+type noted struct{ name, device string }
+
+func readNote(path string) (noted, error) {
+	b, err := os.ReadFile(note(path))
+	name, device, _ := strings.Cut(string(b), "\n")
+	return noted{name, device}, err
+}
+
+func (n noted) write(path string) error {
+	text := n.name
+	if n.device != "" {
+		text += "\n" + n.device
+	}
+	if err := os.WriteFile(note(path)+newNote, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(note(path)+newNote, note(path))
+}
+
+// newNote ends the name of a note that is being written.
+const newNote = ".new"
 
 // FindDevices lists what may be attached, also if no pod's directory tells of it.
 func (p *Plugin) FindDevices() ([]volumeplugin.FoundDevice, error) {
@@ -94,7 +118,7 @@ func (p *Plugin) MountDevice(ctx context.Context, s *volumeplugin.Spec, _, path 
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return fmt.Errorf("make the device's directory of volume %s: %w", name, err)
 	}
-	if err := os.WriteFile(note(path), []byte(own), 0o600); err != nil {
+	if err := (noted{name: own}).write(path); err != nil {
 		return fmt.Errorf("note the name of volume %s: %w", name, err)
 	}
 	p.host.Point(pointNoted, name)
@@ -116,6 +140,9 @@ func (p *Plugin) MountDevice(ctx context.Context, s *volumeplugin.Spec, _, path 
 	}
 	if err == nil && at.Device != "" {
 		device = at.Device
+	}
+	if err := (noted{own, device}).write(path); err != nil {
+		return volumeplugin.AsUncertain(fmt.Errorf("note the device of volume %s: %w", name, err))
 	}
 	_, err = p.call(ctx, name, "mountdevice", path, device, options)
 	if errors.Is(err, errNotSupported) {
@@ -141,18 +168,18 @@ func (p *Plugin) UnmountDevice(ctx context.Context, s *volumeplugin.Spec, path s
 		}
 	}
 	p.host.Point(pointDeviceUnmounted, name)
-	own, err := os.ReadFile(note(path))
+	own, err := readNote(path)
 	if os.IsNotExist(err) {
 		return nil // it is detached
 	}
 	if err != nil {
 		return fmt.Errorf("read the name of volume %s: %w", name, err)
 	}
-	if _, err := p.call(ctx, name, "detach", string(own), p.host.Node); err != nil && !errors.Is(err, errNotSupported) {
+	if _, err := p.call(ctx, name, "detach", own.name, p.host.Node); err != nil && !errors.Is(err, errNotSupported) {
 		return err
 	}
 	p.host.Point(pointDetached, name)
-	for _, file := range []string{path, note(path)} {
+	for _, file := range []string{path, note(path) + newNote, note(path)} {
 		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("remove the device's directory of volume %s: %w", name, err)
 		}

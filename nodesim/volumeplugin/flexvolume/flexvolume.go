@@ -7,7 +7,7 @@
 //
 // below the node's directory. It is found when a pod first asks for it. The commands
 // are init, getvolumename, attach, waitforattach, isattached, mountdevice,
-// unmountdevice, detach, mount and unmount; what a driver does not support is done as
+// unmountdevice, detach, mount, unmount, expandvolume and expandfs; what a driver does not support is done as
 // the kubelet does it, or left out.
 //
 // A driver with attachment is attached from its node, as a kubelet does that attaches
@@ -165,7 +165,7 @@ func (m *mounter) SetUp(ctx context.Context, a volumeplugin.SetUpArgs) error {
 	if a.FSGroup == nil || src.readOnly || !is(p.caps.FSGroup) {
 		return nil
 	}
-	return volumeplugin.Ownership{Root: dir, Group: *a.FSGroup, Policy: a.FSGroupChangePolicy, Volume: name, Warn: a.Warn}.Apply(ctx, p.host)
+	return volumeplugin.Ownership{Root: dir, Group: *a.FSGroup, Policy: a.FSGroupChangePolicy, Volume: name, Plugin: p.name, Warn: a.Warn}.Apply(ctx, p.host)
 }
 
 func (m *mounter) bind(ctx context.Context, dir string) error {
