@@ -47,7 +47,7 @@ func NewWith(o Options) (*Registry, error) {
 		}
 	}
 	r := &Registry{opts: o, byGVR: map[schema.GroupVersionResource]*Resource{}}
-	for _, part := range []func(Options) []*Resource{coreKinds, appsKinds, batchKinds, eventKinds, nodeKinds, policyKinds, rbacKinds, storageKinds, schedulingKinds, coordinationKinds, definitionKinds, snapshotKinds} {
+	for _, part := range []func(Options) []*Resource{coreKinds, appsKinds, autoscalingKinds, batchKinds, eventKinds, nodeKinds, policyKinds, rbacKinds, storageKinds, schedulingKinds, coordinationKinds, definitionKinds, snapshotKinds} {
 		r.resources = append(r.resources, part(o)...)
 	}
 	for _, res := range r.resources {

@@ -7,9 +7,8 @@
 //
 // Built-in kinds are defaulted, validated and printed by upstream's own code, on its internal
 // types; what upstream's registry layer adds to that is written here. Feature gates have upstream's
-// defaults. Snapshot kinds are served as custom resources are, without definitions. Two families are
-// kept and shown but have no effect of their own: RBAC objects refuse nobody, and the status of a
-// PodDisruptionBudget is only what somebody writes there. So it is with Services, Jobs, CronJobs and RuntimeClasses. What a
+// defaults. Snapshot kinds are served as custom resources are, without definitions. Some kinds are
+// kept and shown, and nothing acts on them: Services, CronJobs, RuntimeClasses, autoscalers. What a
 // CustomResourceDefinition makes is built by Define.
 package registry
 
@@ -52,6 +51,9 @@ type Resource struct {
 	// ToStorage and FromStorage convert between this version and the stored object; nil means identity.
 	ToStorage   func(runtime.Object) (runtime.Object, error)
 	FromStorage func(runtime.Object) (runtime.Object, error)
+	// Converter, for a kind that is served in several versions, takes any of them to the internal version and back: whose fields are whose
+	// is kept in the version in which they wrote.
+	Converter runtime.ObjectConvertor
 
 	// Fields returns the values of the selectable fields; every key that is not here is refused with 400.
 	Fields func(runtime.Object) fields.Set

@@ -37,6 +37,9 @@ func (p *patching) apply(old runtime.Object) (runtime.Object, error) {
 		live.GetObjectKind().SetGroupVersionKind(p.x.res.GVK)
 	}
 	obj, err := m.Apply(live, patch, p.opts.fieldManager, p.opts.force)
+	if c := p.x.res.Converter; err == nil && c != nil { // it comes in the version that all others are converted to
+		obj, err = c.ConvertToVersion(obj, p.x.res.GVK.GroupVersion())
+	}
 	if err != nil {
 		return nil, err
 	}

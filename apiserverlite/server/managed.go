@@ -58,7 +58,11 @@ func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
 		for v, set := range w.strategy.ResetFields() {
 			reset[v] = fieldpath.NewExcludeSetFilter(set)
 		}
-		m, err := managedfields.NewDefaultFieldManager(types, t.s.cfg.Scheme, defaulter{w.res.Strategy}, t.s.cfg.Scheme, w.res.GVK, w.res.GVK.GroupVersion(), w.sub, reset)
+		converter, hub := runtime.ObjectConvertor(t.s.cfg.Scheme), w.res.GVK.GroupVersion()
+		if w.res.Converter != nil {
+			converter, hub.Version = w.res.Converter, runtime.APIVersionInternal
+		}
+		m, err := managedfields.NewDefaultFieldManager(types, converter, defaulter{w.res.Strategy}, t.s.cfg.Scheme, w.res.GVK, hub, w.sub, reset)
 		if err != nil {
 			return nil, fmt.Errorf("managed fields of %s: %w", w.res.GVR, err)
 		}

@@ -141,3 +141,27 @@ func TestApplyConflictsUnlessForced(t *testing.T) {
 		t.Errorf("container: %v", c)
 	}
 }
+
+// TestManagersOfTwoVersions: who wrote a field in one version keeps it when the object is written in another.
+func TestManagersOfTwoVersions(t *testing.T) {
+	w := newWorld(t)
+	first := schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
+	second := first
+	second.Version = "v1"
+	const target = "{apiVersion: apps/v1, kind: Deployment, name: d}"
+	w.applied(first, "one", "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: h}, spec: {maxReplicas: 3, scaleTargetRef: "+target+"}}")
+	w.applied(second, "two", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: h}, spec: {maxReplicas: 3, minReplicas: 2, scaleTargetRef: "+target+"}}")
+	_, err := w.apply(second, "two", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: h}, spec: {maxReplicas: 4, minReplicas: 2, scaleTargetRef: "+target+"}}")
+	w.refused(err, apierrors.IsConflict, `conflict with "one": .spec.maxReplicas`)
+	_, err = w.at(second, w.ns).Patch(w.ctx, "h", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{FieldManager: "three"})
+	w.must(err)
+	h, err := w.at(first, w.ns).Get(w.ctx, "h", metav1.GetOptions{})
+	w.must(err)
+	var who []string
+	for _, m := range h.GetManagedFields() {
+		who = append(who, m.Manager+" "+m.APIVersion)
+	}
+	if want := []string{"one autoscaling/v2", "two autoscaling/v1", "three autoscaling/v1"}; !slices.Equal(who, want) {
+		t.Errorf("managers: %v, want %v", who, want)
+	}
+}
