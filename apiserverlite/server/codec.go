@@ -17,8 +17,9 @@ import (
 // the version that its apiVersion says.
 type codecs struct {
 	scheme *runtime.Scheme
-	json, jsonStrict, jsonPretty,
+	json, jsonPretty,
 	yaml, yamlStrict, proto runtime.Serializer
+	bodies, bodiesStrict runtime.Decoder // of JSON: the library's, without the detour
 	// coerce, if set, makes custom objects that are decoded fit their schema.
 	coerce func(schema.GroupVersionKind, *unstructured.Unstructured) ([]string, error)
 }
@@ -27,8 +28,13 @@ func newCodecs(s *runtime.Scheme) *codecs {
 	j := func(o json.SerializerOptions) runtime.Serializer {
 		return json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, o)
 	}
+	quick := func(strict bool) runtime.Decoder {
+		o := json.SerializerOptions{Strict: strict}
+		return careful{json.NewSerializerWithOptions(quickMeta{}, s, s, o), j(o)}
+	}
 	return &codecs{
-		scheme: s, json: j(json.SerializerOptions{}), jsonStrict: j(json.SerializerOptions{Strict: true}), jsonPretty: j(json.SerializerOptions{Pretty: true}),
+		bodies: quick(false), bodiesStrict: quick(true),
+		scheme: s, json: j(json.SerializerOptions{}), jsonPretty: j(json.SerializerOptions{Pretty: true}),
 		yaml: j(json.SerializerOptions{Yaml: true}), yamlStrict: j(json.SerializerOptions{Yaml: true, Strict: true}), proto: protobuf.NewSerializer(s, s),
 	}
 }
@@ -69,9 +75,9 @@ func (c *codecs) plainDecoder(m media, strict bool) runtime.Decoder {
 	case m == mediaYAML:
 		return c.yaml
 	case strict:
-		return c.jsonStrict
+		return c.bodiesStrict
 	}
-	return c.json
+	return c.bodies
 }
 
 // marshaler is what every generated protobuf type has.

@@ -22,6 +22,7 @@ type tracker struct {
 	types     managedfields.TypeConverter // guarded by mu, nil until needed
 	load      func() (managedfields.TypeConverter, error)
 	byWriting map[trackKey]*managedfields.FieldManager // guarded by mu
+	births    map[*resource]*birth                     // guarded by mu
 }
 
 type trackKey struct {
@@ -30,7 +31,7 @@ type trackKey struct {
 }
 
 func newTracker(s *Server, r Registry) (*tracker, error) {
-	t := &tracker{s: s, byWriting: map[trackKey]*managedfields.FieldManager{}}
+	t := &tracker{s: s, byWriting: map[trackKey]*managedfields.FieldManager{}, births: map[*resource]*birth{}}
 	switch c := r.(type) {
 	case interface {
 		TypeConverter() (managedfields.TypeConverter, error)
@@ -88,14 +89,11 @@ func (t *tracker) once(k trackKey, build func(managedfields.TypeConverter) (*man
 	if m, ok := t.byWriting[k]; ok {
 		return m, nil
 	}
-	if t.types == nil {
-		types, err := t.load()
-		if err != nil {
-			return nil, fmt.Errorf("load schemas for managed fields: %w", err)
-		}
-		t.types = types
+	types, err := t.converter()
+	if err != nil {
+		return nil, err
 	}
-	m, err := build(t.types)
+	m, err := build(types)
 	if err == nil {
 		t.byWriting[k] = m
 	}

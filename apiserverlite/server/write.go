@@ -86,7 +86,7 @@ func (w *writing) create(ctx context.Context, obj runtime.Object) (result, error
 	m.SetDeletionGracePeriodSeconds(nil)
 	m.SetSelfLink("")
 	w.dedupOwners(m)
-	if obj, err = w.track(w.res.New(), obj); err != nil {
+	if obj, err = w.trackNew(obj); err != nil {
 		return result{}, err
 	}
 	if m, err = meta.Accessor(obj); err != nil {
