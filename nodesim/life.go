@@ -256,16 +256,21 @@ func (l *life) point(p lab.Point) { l.c.Component.Point(p, "") }
 
 // ownNode is the cached own Node.
 type ownNode struct {
-	mu   sync.RWMutex
-	node *v1.Node // guarded by mu
+	mu      sync.RWMutex
+	node    *v1.Node                          // guarded by mu
+	volumes map[volumemanager.UniqueName]bool // guarded by mu: volumesAttached of node; never changed
 }
 
 func newOwnNode() *ownNode { return &ownNode{} }
 
 func (o *ownNode) set(n *v1.Node) {
+	volumes := make(map[volumemanager.UniqueName]bool, len(n.Status.VolumesAttached))
+	for _, a := range n.Status.VolumesAttached {
+		volumes[a.Name] = true
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.node = n
+	o.node, o.volumes = n, volumes
 }
 
 func (o *ownNode) get() *v1.Node {
@@ -282,15 +287,9 @@ func (o *ownNode) labels() map[string]string {
 }
 
 func (o *ownNode) attached() (map[volumemanager.UniqueName]bool, bool) {
-	n := o.get()
-	if n == nil {
-		return nil, false
-	}
-	out := make(map[volumemanager.UniqueName]bool, len(n.Status.VolumesAttached))
-	for _, a := range n.Status.VolumesAttached {
-		out[a.Name] = true
-	}
-	return out, true
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.volumes, o.node != nil
 }
 
 // silent tells whether the node lifecycle controller has given the kubelet up.

@@ -157,6 +157,10 @@ func TestVolumesInUseFromWantedToUnstaged(t *testing.T) {
 	w.createPod(pod("p", "c"))
 	inUse := func() bool { return slices.Contains(w.nodeObject().Status.VolumesInUse, uniqueName("vol-1")) }
 	w.watchUntil("in use before it is attached", "nodes", inUse)
+	w.eventually("attachment refused", func() bool {
+		_, err := w.client.StorageV1().VolumeAttachments().Get(w.ctx, attachmentName("vol-1"), metav1.GetOptions{})
+		return err == nil
+	})
 	w.full.Store(false)
 	w.must(nil, w.client.StorageV1().VolumeAttachments().Delete(w.ctx, attachmentName("vol-1"), metav1.DeleteOptions{}))
 	w.must(w.client.CoreV1().Nodes().Patch(w.ctx, nodeName, types.MergePatchType, []byte(`{"metadata":{"annotations":{"x":"y"}}}`), metav1.PatchOptions{}))

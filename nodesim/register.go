@@ -122,7 +122,7 @@ func (l *life) keepStatus(ctx context.Context) {
 	var reported []volumemanager.UniqueName
 	known := false
 	for ctx.Err() == nil {
-		changed := l.volumes.Changed()
+		changed := l.volumes.InUseChanged()
 		now := l.clock.Now()
 		patch := map[string]any{}
 		if report := !now.Before(due) || l.own.silent(); report {

@@ -54,10 +54,11 @@ const (
 
 // actual is what is up on the node. A volume that has an entry is attached.
 type actual struct {
-	notify  func(...UniqueName)
+	tell    listener
 	mu      sync.RWMutex
-	volumes map[UniqueName]*haveVolume // guarded by mu
-	failed  map[UniqueName]bool        // guarded by mu: an expansion ended with a final error
+	volumes map[UniqueName]*haveVolume            // guarded by mu
+	byPod   map[types.UID]map[UniqueName]*havePod // guarded by mu: the entries of the volumes once more
+	failed  map[UniqueName]bool                   // guarded by mu: an expansion ended with a final error
 }
 
 type haveVolume struct {
@@ -108,8 +109,8 @@ type mountedVolume struct {
 	GID   string
 }
 
-func newActual(notify func(...UniqueName)) *actual {
-	return &actual{notify: notify, volumes: map[UniqueName]*haveVolume{}, failed: map[UniqueName]bool{}}
+func newActual(tell listener) *actual {
+	return &actual{tell: tell, volumes: map[UniqueName]*haveVolume{}, byPod: map[types.UID]map[UniqueName]*havePod{}, failed: map[UniqueName]bool{}}
 }
 
 func (v *haveVolume) copy() have {
@@ -178,7 +179,7 @@ func (a *actual) change(name UniqueName, f func(*haveVolume)) error {
 	if v == nil {
 		return fmt.Errorf("no volume with the name %q exists in the list of attached volumes", name)
 	}
-	a.notify(name)
+	a.tell.touch(name)
 	return nil
 }
 
@@ -186,19 +187,24 @@ func (a *actual) change(name UniqueName, f func(*haveVolume)) error {
 func (a *actual) markAttached(name UniqueName, spec *volumeplugin.Spec, plugin, devicePath string, attach Attachability) {
 	a.mu.Lock()
 	v := a.volumes[name]
-	if v == nil {
+	isNew := v == nil
+	if isNew {
 		v = &haveVolume{name: name, spec: spec, plugin: plugin, attach: attach, device: DeviceNotMounted, pods: map[types.UID]*havePod{}}
 		a.volumes[name] = v
 	}
 	v.devicePath = devicePath
 	a.mu.Unlock()
-	a.notify(name)
+	a.tell.touch(name)
+	if isNew && attach == Attachable {
+		a.tell.useMoved()
+	}
 }
 
 // markDetached forgets a volume that no pod has.
 func (a *actual) markDetached(name UniqueName) error {
 	a.mu.Lock()
-	defer a.notify(name)
+	defer a.tell.useMoved()
+	defer a.tell.touch(name)
 	defer a.mu.Unlock()
 	if v := a.volumes[name]; v != nil && len(v.pods) > 0 {
 		return fmt.Errorf("volume %q is still mounted by %d pods", name, len(v.pods))
@@ -251,12 +257,13 @@ type mark struct {
 // markMount records a pod's mount. An uncertain entry is overwritten as a whole; of a
 // mounted one only what is new changes.
 func (a *actual) markMount(name UniqueName, state MountState, m mark) error {
+	defer a.tell.stir(m.uid)
 	return a.change(name, func(v *haveVolume) {
 		p := v.pods[m.uid]
 		if p == nil || p.state == Uncertain {
 			found := m.found || p != nil && p.found
 			p = &havePod{spec: m.spec, gid: m.gid, path: m.path, found: found}
-			v.pods[m.uid] = p
+			a.enter(v, m.uid, p)
 		}
 		if m.path != "" {
 			p.path = m.path
@@ -271,23 +278,39 @@ func (a *actual) markMount(name UniqueName, state MountState, m mark) error {
 	})
 }
 
+// enter puts a pod's entry in. The caller holds mu.
+func (a *actual) enter(v *haveVolume, uid types.UID, p *havePod) {
+	v.pods[uid] = p
+	if a.byPod[uid] == nil {
+		a.byPod[uid] = map[UniqueName]*havePod{}
+	}
+	a.byPod[uid][v.name] = p
+}
+
 // markUnmounted drops a pod's entry.
 func (a *actual) markUnmounted(name UniqueName, uid types.UID) error {
-	return a.change(name, func(v *haveVolume) { delete(v.pods, uid) })
+	defer a.tell.stir(uid)
+	return a.change(name, func(v *haveVolume) {
+		delete(v.pods, uid)
+		delete(a.byPod[uid], name)
+		if len(a.byPod[uid]) == 0 {
+			delete(a.byPod, uid)
+		}
+	})
 }
 
 // requireRemount asks for another SetUp of a pod's volumes of which pick is true.
 func (a *actual) requireRemount(uid types.UID, pick func(*volumeplugin.Spec) bool) {
 	a.mu.Lock()
 	var picked []UniqueName
-	for name, v := range a.volumes {
-		if p := v.pods[uid]; p != nil && pick(p.spec) {
+	for name, p := range a.byPod[uid] {
+		if pick(p.spec) {
 			p.remount, picked = true, append(picked, name)
 		}
 	}
 	a.mu.Unlock()
 	if len(picked) > 0 {
-		a.notify(picked...)
+		a.tell.touch(picked...)
 	}
 }
 
@@ -304,7 +327,8 @@ func (a *actual) confirm(name UniqueName, attached bool, devicePath string) {
 		}
 	}
 	a.mu.Unlock()
-	a.notify(name)
+	a.tell.touch(name)
+	a.tell.useMoved()
 }
 
 // get returns a volume.
@@ -421,10 +445,10 @@ func (a *actual) attachables() []UniqueName {
 func (a *actual) podMounts(uid types.UID) (mounted, uncertain []UniqueName) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	for name, v := range a.volumes {
-		if p := v.pods[uid]; p != nil && p.state == Mounted {
+	for name, p := range a.byPod[uid] {
+		if p.state == Mounted {
 			mounted = append(mounted, name)
-		} else if p != nil {
+		} else {
 			uncertain = append(uncertain, name)
 		}
 	}

@@ -19,8 +19,7 @@ const maxPodErrors = 10
 
 // desired is what the node's pods want: volumes, and for each the pods that want it.
 type desired struct {
-	notify  func(...UniqueName)
-	failed  func(types.UID) // a pod has an error
+	tell    listener
 	mu      sync.RWMutex
 	volumes map[UniqueName]*wantedVolume          // guarded by mu
 	byPod   map[types.UID]map[UniqueName]struct{} // guarded by mu
@@ -65,8 +64,8 @@ type wanted struct {
 	Anew            bool // each sync of the pod is a request of its own
 }
 
-func newDesired(notify func(...UniqueName), failed func(types.UID)) *desired {
-	return &desired{notify: notify, failed: failed, volumes: map[UniqueName]*wantedVolume{}, byPod: map[types.UID]map[UniqueName]struct{}{}, errors: map[types.UID][]string{}}
+func newDesired(tell listener) *desired {
+	return &desired{tell: tell, volumes: map[UniqueName]*wantedVolume{}, byPod: map[types.UID]map[UniqueName]struct{}{}, errors: map[types.UID][]string{}}
 }
 
 // add records that a pod wants a volume under one of its names. What is known
@@ -79,7 +78,8 @@ func (d *desired) add(w wanted, outer string) error {
 		return fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", w.Spec.Name(), v.label, w.Label)
 	}
 	v := d.volumes[w.Volume]
-	if v == nil {
+	isNew := v == nil
+	if isNew {
 		v = &wantedVolume{name: w.Volume, plugin: w.Plugin, attachable: w.Attachable, deviceMountable: w.DeviceMountable,
 			label: w.Label, size: w.Size, pods: map[types.UID]*wantedPod{}}
 		d.volumes[w.Volume] = v
@@ -100,17 +100,23 @@ func (d *desired) add(w wanted, outer string) error {
 	}
 	d.byPod[w.Pod.UID][w.Volume] = struct{}{}
 	d.mu.Unlock()
-	d.notify(w.Volume)
+	d.tell.touch(w.Volume)
+	d.tell.stir(w.Pod.UID)
+	if isNew && w.Attachable {
+		d.tell.useMoved()
+	}
 	return nil
 }
 
 // remove forgets that a pod wants a volume, and the volume when no pod wants it.
 func (d *desired) remove(uid types.UID, name UniqueName) {
 	d.mu.Lock()
+	moved := false
 	if v := d.volumes[name]; v != nil {
 		delete(v.pods, uid)
 		if len(v.pods) == 0 {
 			delete(d.volumes, name)
+			moved = v.attachable
 		}
 	}
 	delete(d.byPod[uid], name)
@@ -119,7 +125,11 @@ func (d *desired) remove(uid types.UID, name UniqueName) {
 	}
 	delete(d.errors, uid)
 	d.mu.Unlock()
-	d.notify(name)
+	d.tell.touch(name)
+	d.tell.stir(uid)
+	if moved {
+		d.tell.useMoved()
+	}
 }
 
 // names lists all volumes.
@@ -212,7 +222,8 @@ func (d *desired) markNotAttachable(name UniqueName) {
 		v.attachable = false
 	}
 	d.mu.Unlock()
-	d.notify(name)
+	d.tell.touch(name)
+	d.tell.useMoved()
 }
 
 // markReported takes over which volumes node.status.volumesInUse lists.
@@ -230,7 +241,7 @@ func (d *desired) markReported(names []UniqueName) {
 	}
 	d.mu.Unlock()
 	if len(changed) > 0 {
-		d.notify(changed...)
+		d.tell.touch(changed...)
 	}
 }
 
@@ -245,7 +256,7 @@ func (d *desired) addError(uid types.UID, err error) {
 	}
 	d.mu.Unlock()
 	if isNew {
-		d.failed(uid)
+		d.tell.touchPod(uid)
 	}
 }
 

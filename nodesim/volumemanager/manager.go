@@ -18,8 +18,10 @@
 // After a start nothing is unmounted until every pod is known and the node's own
 // status was read: see [Manager.ready].
 //
-// A pass looks only at the volumes that were touched since the last one, in their
-// order, and at those for which the last one could not do what they need.
+// What a change costs is what it touches, however many volumes there are. A pass looks
+// only at the volumes that were touched since the last one, at those whose pause is
+// over, and at those for which the last one could not do what they need; the populator
+// only at the pods that were touched; a pod's wait only hears of its own pod.
 //
 // Blocking. Two goroutines wake on a change, on the end of an operation and on a
 // pause that is over; nothing polls. Run returns when they and all operations have
@@ -88,19 +90,29 @@ type Manager struct {
 	open    map[UniqueName]bool  // the reconciler's own: volumes to look at again though nothing touches them
 
 	changed   *bell         // rings at every change of either state
+	inUse     *bell         // rings when what volumesInUse should say may have changed
+	waits     *bells        // rings for the wait of a pod
 	reconcile chan struct{} // wakes the reconciler
 	populate  chan struct{} // wakes the populator
 	ops       sync.WaitGroup
 
 	mu        sync.Mutex
-	processed map[types.UID]bool // guarded by mu: absent, to do, done
-	read      bool               // guarded by mu: what is on disk was read
-	populated bool               // guarded by mu: a pass that began after the pods were ready has ended
-	owed      []UniqueName       // guarded by mu: reconstructed volumes whose attachment is not confirmed
-	synced    bool               // guarded by mu: nothing is owed any more
-	failed    []onDisk           // guarded by mu: what could not be reconstructed
-	inherited []UniqueName       // guarded by mu: listed in use by the life before, and not met yet
-	stuck     map[string]string  // guarded by mu: unmounts that cannot start, with the reason logged
+	progress  map[types.UID]progress // guarded by mu: of the populator with pods that were asked for or are entered
+	read      bool                   // guarded by mu: what is on disk was read
+	populated bool                   // guarded by mu: a pass that began after the pods were ready has ended
+	owed      []UniqueName           // guarded by mu: reconstructed volumes whose attachment is not confirmed
+	synced    bool                   // guarded by mu: nothing is owed any more
+	failed    []onDisk               // guarded by mu: what could not be reconstructed
+	inherited []UniqueName           // guarded by mu: listed in use by the life before, and not met yet
+	stuck     map[string]string      // guarded by mu: unmounts that cannot start, with the reason logged
+}
+
+// listener hears of changes of the desired and the actual state, once they can be seen.
+type listener interface {
+	touch(...UniqueName) // something of these volumes
+	touchPod(types.UID)  // something that the populator has to look at
+	stir(types.UID)      // something for which the pod's wait may wait
+	useMoved()           // what volumesInUse should say
 }
 
 // New returns a Manager that knows nothing yet.
@@ -109,11 +121,11 @@ func New(c Config) *Manager {
 		host: c.Host, plugins: c.Plugins, pods: c.Pods, recorder: c.Recorder, attached: c.Attached,
 		clock: c.Host.Lab.Clock, log: c.Host.Log,
 		volumes: newTouched[UniqueName](), touches: newTouched[types.UID](), open: map[UniqueName]bool{},
-		changed: newBell(), reconcile: make(chan struct{}, 1), populate: make(chan struct{}, 1),
-		processed: map[types.UID]bool{}, stuck: map[string]string{},
+		changed: newBell(), inUse: newBell(), waits: newBells(), reconcile: make(chan struct{}, 1), populate: make(chan struct{}, 1),
+		progress: map[types.UID]progress{}, stuck: map[string]string{},
 	}
-	m.desired = newDesired(m.touch, m.touchPod)
-	m.actual = newActual(m.touch)
+	m.desired = newDesired(m)
+	m.actual = newActual(m)
 	m.pending = newPending(m.clock, m.ended)
 	return m
 }
@@ -135,18 +147,24 @@ func (m *Manager) touch(names ...UniqueName) {
 	m.changed.ring()
 }
 
+// stir tells a pod's wait that something changed for it.
+func (m *Manager) stir(uid types.UID) { m.waits.ring(uid) }
+
 // touchPod lets the populator look at a pod.
 func (m *Manager) touchPod(uid types.UID) {
 	m.touches.add(uid)
 	wake(m.populate)
+	m.stir(uid)
 	m.changed.ring()
 }
+
+// useMoved tells who reports volumesInUse that the list may be another one.
+func (m *Manager) useMoved() { m.inUse.ring() }
 
 // ended tells everybody that an operation on a volume has ended, which may have worked for a pod.
 func (m *Manager) ended(name UniqueName, pod types.UID) {
 	if pod != "" {
-		m.touches.add(pod)
-		wake(m.populate)
+		m.touchPod(pod)
 	}
 	m.touch(name)
 }
@@ -157,6 +175,8 @@ func (m *Manager) notify() {
 	m.touches.everything()
 	wake(m.reconcile)
 	wake(m.populate)
+	m.waits.ringAll()
+	m.inUse.ring()
 	m.changed.ring()
 }
 
@@ -203,26 +223,9 @@ func (m *Manager) Synced() bool {
 // Changed returns a channel that closes at the next change of either state.
 func (m *Manager) Changed() <-chan struct{} { return m.changed.next() }
 
-// bell wakes any number of waiters.
-type bell struct {
-	mu sync.Mutex
-	ch chan struct{} // guarded by mu
-}
-
-func newBell() *bell { return &bell{ch: make(chan struct{})} }
-
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.ch)
-	b.ch = make(chan struct{})
-}
-
-func (b *bell) next() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ch
-}
+// InUseChanged returns a channel that closes when InUse or Synced may next answer
+// otherwise, or a volume is wanted that was not.
+func (m *Manager) InUseChanged() <-chan struct{} { return m.inUse.next() }
 
 // IsTimeout tells whether a wait ended because its time was over, and for no other reason.
 func IsTimeout(err error) bool {

@@ -14,6 +14,8 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	maxPause   = 2*time.Minute + 2*time.Second
+	// A pause includes its last moment; it is over so much later.
+	pauseMargin = time.Millisecond
 )
 
 // key says what an operation works on. An empty pod matches every pod of the volume.
@@ -49,6 +51,8 @@ type pending struct {
 	ended func(UniqueName, types.UID) // is told of each end: the volume, and the pod for which it was
 	mu    sync.Mutex
 	ops   map[UniqueName][]*operation // guarded by mu, in the order they were added
+	pods  map[types.UID]int           // guarded by mu: how many operations run for a pod
+	over  deadlines                   // guarded by mu: when pauses are over; also of some that were cut short
 }
 
 type operation struct {
@@ -58,11 +62,12 @@ type operation struct {
 	running bool
 	pause   time.Duration
 	ended   time.Time
-	last    string // the last error
+	due     time.Time // when its deadline comes; zero if it has none
+	last    string    // the last error
 }
 
 func newPending(c clock.PassiveClock, ended func(UniqueName, types.UID)) *pending {
-	return &pending{clock: c, ended: ended, ops: map[UniqueName][]*operation{}}
+	return &pending{clock: c, ended: ended, ops: map[UniqueName][]*operation{}, pods: map[types.UID]int{}}
 }
 
 func (p *pending) match(k key) *operation {
@@ -94,21 +99,14 @@ func (p *pending) blocked(k key, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.match(k)
-	return o != nil && (o.running || o.name == name && p.paused(o))
+	return o != nil && (o.running || o.name == name && p.refuse(o))
 }
 
 // busy tells whether an operation runs for a pod.
 func (p *pending) busy(uid types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, list := range p.ops {
-		for _, o := range list {
-			if o.running && o.pod == uid {
-				return true
-			}
-		}
-	}
-	return false
+	return p.pods[uid] > 0
 }
 
 // start claims a key for an operation that works for a pod, or says why not. The caller calls end.
@@ -119,21 +117,34 @@ func (p *pending) start(k key, pod types.UID, name string) error {
 	switch {
 	case o == nil:
 		p.ops[k.volume] = append(p.ops[k.volume], &operation{key: k, pod: pod, name: name, running: true})
+		p.pods[pod]++
 		return nil
 	case o.running:
 		return errRunning
+	case o.name == name && p.refuse(o):
+		return errPaused
 	case p.paused(o):
-		if o.name == name {
-			return errPaused
-		}
 		o.name, o.pause = name, 0
 	}
 	o.running, o.key, o.pod = true, k, pod
+	p.pods[pod]++
 	return nil
 }
 
 func (p *pending) paused(o *operation) bool {
 	return o.pause > 0 && p.clock.Since(o.ended) <= o.pause
+}
+
+// refuse tells whether an operation of this name has to wait, and sees to it that the
+// end of its pause is heard of: a clock that was set back may have told of it already.
+func (p *pending) refuse(o *operation) bool {
+	if !p.paused(o) {
+		return false
+	}
+	if o.due.IsZero() {
+		p.over.push(o)
+	}
+	return true
 }
 
 // end records the outcome of an operation.
@@ -145,6 +156,9 @@ func (p *pending) end(k key, err error) {
 			continue
 		}
 		pod = o.pod
+		if p.pods[pod]--; p.pods[pod] == 0 {
+			delete(p.pods, pod)
+		}
 		if err == nil {
 			p.ops[k.volume] = append(list[:i:i], list[i+1:]...)
 			if len(p.ops[k.volume]) == 0 {
@@ -156,6 +170,7 @@ func (p *pending) end(k key, err error) {
 		if o.pause = min(o.pause*2, maxPause); o.pause == 0 {
 			o.pause = firstPause
 		}
+		p.over.push(o)
 		break
 	}
 	p.mu.Unlock()
@@ -177,22 +192,19 @@ func (p *pending) forgive(k key, name string) {
 	}
 }
 
-// due is how long it takes until the next pause is over; zero if there is none.
-func (p *pending) due() time.Duration {
+// expired returns the volumes of which a pause is over, each once, and how long it takes
+// until the next one is; zero if there is none.
+func (p *pending) expired() (names []UniqueName, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var next time.Duration
-	for _, list := range p.ops {
-		for _, o := range list {
-			if o.running || !p.paused(o) {
-				continue
-			}
-			if d := o.ended.Add(o.pause).Sub(p.clock.Now()) + time.Millisecond; next == 0 || d < next {
-				next = max(d, time.Millisecond)
-			}
-		}
+	now := p.clock.Now()
+	for len(p.over) > 0 && !now.Before(p.over[0].at) {
+		names = append(names, p.over.pop().key.volume)
 	}
-	return next
+	if len(p.over) > 0 {
+		next = p.over[0].at.Sub(now)
+	}
+	return names, next
 }
 
 // describe lists the operations of a volume, for people.

@@ -27,14 +27,17 @@ func TestBackOff(t *testing.T) {
 		}
 		clock.SetTime(clock.Now().Add(time.Minute)) // the pause counts from the end of the run
 		p.end(k, errors.New("x"))
-		if got := p.due(); got != pause+time.Millisecond {
-			t.Fatalf("due in %s, want %s", got, pause)
+		if over, next := p.expired(); len(over) > 0 || next != pause+time.Millisecond {
+			t.Fatalf("over for %v, next in %s, want %s", over, next, pause)
 		}
 		clock.SetTime(clock.Now().Add(pause))
 		if err := p.start(k, "", "a"); !errors.Is(err, errPaused) {
 			t.Fatalf("start within %s: %v", pause, err)
 		}
 		clock.SetTime(clock.Now().Add(time.Millisecond))
+		if over, next := p.expired(); len(over) != 1 || over[0] != k.volume || next != 0 {
+			t.Fatalf("over for %v, next in %s", over, next)
+		}
 	}
 	if err := p.start(k, "", "a"); err != nil {
 		t.Fatal(err)
@@ -44,10 +47,38 @@ func TestBackOff(t *testing.T) {
 		t.Errorf("another operation has no pause: %v", err)
 	}
 	p.end(k, errors.New("x"))
-	if got := p.due(); got != firstPause+time.Millisecond {
-		t.Errorf("the pause began at %s, want a fresh one", got)
+	if _, next := p.expired(); next != firstPause+time.Millisecond {
+		t.Errorf("the pause began at %s, want a fresh one", next)
 	}
 	p.end(k, nil)
+}
+
+// TestClockSetBack: the end of a pause is told again to who has to wait again.
+func TestClockSetBack(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	p := newPending(clock, func(UniqueName, types.UID) {})
+	k := key{"v", "p"}
+	fatal := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fatal(p.start(k, "", "a"))
+	p.end(k, errors.New("x"))
+	clock.SetTime(clock.Now().Add(time.Second))
+	p.expired()
+	clock.SetTime(clock.Now().Add(-time.Second))
+	if err := p.start(k, "", "a"); !errors.Is(err, errPaused) {
+		t.Fatalf("start in the pause: %v", err)
+	}
+	if _, next := p.expired(); next != firstPause+time.Millisecond {
+		t.Errorf("nobody hears of the pause's end: next in %s", next)
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	if over, _ := p.expired(); len(over) != 1 {
+		t.Errorf("over for %v", over)
+	}
+	fatal(p.start(k, "", "a"))
 }
 
 // TestOneOperationForAKey runs random operations and holds them against the plain rule.

@@ -23,12 +23,13 @@ const lookups = 8
 func (m *Manager) runPopulator(ctx context.Context) {
 	retry := map[types.UID]time.Time{}
 	for ctx.Err() == nil {
-		touched, all := m.touches.take()
+		// Each pod was touched before the pods were said to be known, so it is taken with this pass or was with one before.
 		ready := m.pods.Ready()
-		next := m.addPods(ctx, retry)
+		touched, all := m.touches.take()
 		if all {
 			touched = m.everyPod()
 		}
+		next := m.addPods(ctx, touched, retry)
 		m.removePods(touched)
 		if ready && ctx.Err() == nil {
 			m.openGate()
@@ -62,31 +63,69 @@ func (m *Manager) sleep(ctx context.Context, wake <-chan struct{}, d time.Durati
 	}
 }
 
-// Reprocess makes the populator read a pod's volumes again.
-func (m *Manager) Reprocess(uid types.UID) {
-	m.mu.Lock()
-	m.processed[uid] = false
-	m.mu.Unlock()
-	m.touches.add(uid)
-	wake(m.populate)
+// progress is how far the populator is with a pod.
+type progress struct {
+	asked bool    // the pod's worker has asked for its volumes, and hears of a failure
+	done  bool    // they are entered, or are not as the worker has heard
+	doing *v1.Pod // the pod as it is being read just now
+	again bool    // the worker has asked since for the pod as it is now
 }
 
-// addPods enters the volumes of pods that have not been processed. It returns when to try again, zero for never.
-func (m *Manager) addPods(ctx context.Context, retry map[types.UID]time.Time) time.Duration {
+// reprocess makes the populator read a pod's volumes again, unless it is just about that very object.
+func (m *Manager) reprocess(pod *v1.Pod) {
+	m.mu.Lock()
+	p := m.progress[pod.UID]
+	p.asked, p.done, p.again = true, false, p.doing != nil && p.doing != pod
+	m.progress[pod.UID] = p
+	m.mu.Unlock()
+	m.touchPod(pod.UID)
+}
+
+// begin records that a pod's volumes are read now.
+func (m *Manager) begin(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.progress[pod.UID]
+	p.doing, p.again = pod, false
+	m.progress[pod.UID] = p
+}
+
+// finish records how that went, and tells whether the pod's worker has asked for it.
+func (m *Manager) finish(uid types.UID, ok bool) (asked bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.progress[uid]
+	p.doing, p.done = nil, (ok || p.asked) && !p.again
+	m.progress[uid] = p
+	return p.asked
+}
+
+// addPods enters the volumes of those of the touched pods, and of those to try again,
+// that have not been processed. It returns when to try again, zero for never.
+func (m *Manager) addPods(ctx context.Context, touched map[types.UID]struct{}, retry map[types.UID]time.Time) time.Duration {
 	now := m.clock.Now()
 	var work []*v1.Pod
 	var next time.Duration
-	for _, pod := range m.pods.List() {
-		if !m.mayAdd(pod.UID) {
-			continue
-		}
-		if at, ok := retry[pod.UID]; ok && !m.seen(pod.UID) && now.Before(at) {
+	look := func(uid types.UID) {
+		pod, exists := m.pods.Get(uid)
+		may, asked := m.mayAdd(uid)
+		if at, waits := retry[uid]; exists && may && waits && !asked && now.Before(at) {
 			next = soonest(next, at.Sub(now))
-			continue
+			return
 		}
-		work = append(work, pod)
+		delete(retry, uid)
+		if exists && may {
+			work = append(work, pod)
+		}
 	}
-	clear(retry)
+	for uid := range touched {
+		look(uid)
+	}
+	for uid := range retry {
+		if _, looked := touched[uid]; !looked {
+			look(uid)
+		}
+	}
 	var mu sync.Mutex
 	m.each(work, func(pod *v1.Pod) {
 		if m.addPod(ctx, pod) {
@@ -126,31 +165,25 @@ func soonest(a, b time.Duration) time.Duration {
 }
 
 // mayAdd: in ordinary life a pod that is ending gets no volumes. Until the gate
-// opens it does if its containers may still run.
-func (m *Manager) mayAdd(uid types.UID) bool {
+// opens it does if its containers may still run. Asked: its worker has asked for them.
+func (m *Manager) mayAdd(uid types.UID) (may, asked bool) {
 	m.mu.Lock()
-	done, populated := m.processed[uid], m.populated
+	p, populated := m.progress[uid], m.populated
 	m.mu.Unlock()
 	switch {
-	case done:
-		return false
+	case p.done:
+		return false, p.asked
 	case populated:
-		return !m.pods.ContainersTerminating(uid)
+		return !m.pods.ContainersTerminating(uid), p.asked
 	}
-	return !m.pods.RuntimeRemovable(uid)
-}
-
-func (m *Manager) seen(uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.processed[uid]
-	return ok
+	return !m.pods.RuntimeRemovable(uid), p.asked
 }
 
 // addPod enters a pod's volumes. It returns false if the pod is to be tried again soon.
 func (m *Manager) addPod(ctx context.Context, pod *v1.Pod) bool {
 	use := usesOf(pod)
 	ok := true
+	m.begin(pod)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !use.mounts[v.Name] && !use.devices[v.Name] {
@@ -165,29 +198,26 @@ func (m *Manager) addPod(ctx context.Context, pod *v1.Pod) bool {
 			ok = false
 		}
 	}
-	m.mu.Lock()
-	_, seen := m.processed[pod.UID]
-	if ok || seen {
-		m.processed[pod.UID] = true
-	}
-	m.mu.Unlock()
+	asked := m.finish(pod.UID, ok)
 	if ok {
 		m.actual.requireRemount(pod.UID, func(s *volumeplugin.Spec) bool {
 			p, err := m.plugins.BySpec(s)
 			return err == nil && p.RequiresRemount(s)
 		})
 		m.desired.popErrors(pod.UID)
-		m.changed.ring()
 	}
-	return ok || seen
+	return ok || asked
 }
 
-// everyPod is every pod that wants a volume, has been processed or has an error.
+// everyPod is every pod that the node has, that wants a volume, was processed or has an error.
 func (m *Manager) everyPod() map[types.UID]struct{} {
 	out := m.desired.podsKnown()
+	for _, pod := range m.pods.List() {
+		out[pod.UID] = struct{}{}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid := range m.processed {
+	for uid := range m.progress {
 		out[uid] = struct{}{}
 	}
 	return out
@@ -232,7 +262,7 @@ func (m *Manager) removeWanted(w wanted, exists bool) {
 func (m *Manager) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.processed, uid)
+	delete(m.progress, uid)
 }
 
 // uses are the names of the pod's volumes that some container mounts or maps.

@@ -21,8 +21,10 @@ func (m *Manager) runReconciler(ctx context.Context) {
 	m.reconstruct(ctx)
 	for ctx.Err() == nil {
 		again := m.pass(ctx)
-		if d := m.pending.due(); d > 0 {
-			again = soonest(again, d)
+		if over, next := m.pending.expired(); len(over) > 0 {
+			m.touch(over...)
+		} else if next > 0 {
+			again = soonest(again, next)
 		}
 		m.sleep(ctx, m.reconcile, again)
 	}
@@ -102,9 +104,10 @@ func (m *Manager) reportStuck(v mountedVolume, err error) {
 	}
 }
 
-// keepOpen has a volume looked at again in the next pass if its operation did not begin.
+// keepOpen has a volume looked at again in the next pass if its operation did not begin
+// for a reason whose end touches nothing. The end of an operation and of a pause do.
 func (m *Manager) keepOpen(name UniqueName, err error) {
-	if err != nil {
+	if err != nil && !errors.Is(err, errRunning) && !errors.Is(err, errPaused) {
 		m.open[name] = true
 	}
 }

@@ -12,7 +12,7 @@ func (a *actual) initSize(name UniqueName, size resource.Quantity) {
 	}
 	a.mu.Unlock()
 	if fresh {
-		a.notify(name)
+		a.tell.touch(name)
 	}
 }
 
@@ -49,6 +49,6 @@ func (d *desired) setSize(name UniqueName, size resource.Quantity) {
 	}
 	d.mu.Unlock()
 	if changed {
-		d.notify(name)
+		d.tell.touch(name)
 	}
 }

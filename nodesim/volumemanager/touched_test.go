@@ -13,8 +13,8 @@ import (
 // TestLookAt: a pass is about what changed and what was left open, not about what there is.
 func TestLookAt(t *testing.T) {
 	m := &Manager{volumes: newTouched[UniqueName](), touches: newTouched[types.UID](), open: map[UniqueName]bool{},
-		changed: newBell(), reconcile: make(chan struct{}, 1), populate: make(chan struct{}, 1)}
-	m.desired, m.actual = newDesired(m.touch, m.touchPod), newActual(m.touch)
+		changed: newBell(), inUse: newBell(), waits: newBells(), reconcile: make(chan struct{}, 1), populate: make(chan struct{}, 1)}
+	m.desired, m.actual = newDesired(m), newActual(m)
 	m.pending = newPending(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), m.ended)
 	expect := func(want ...UniqueName) {
 		t.Helper()
@@ -28,7 +28,8 @@ func TestLookAt(t *testing.T) {
 	expect("a", "b", "c") // the first pass is about everything
 	expect()
 	m.logMark(m.actual.markDeviceUnmounted("c"))
-	m.keepOpen("b", errPaused)
+	m.keepOpen("b", errPrecondition)
+	m.keepOpen("a", errPaused) // the end of its pause touches it
 	expect("b", "c")
 	expect()
 	if err := m.pending.start(key{"a", "p"}, "p", opMount); err != nil {

@@ -35,7 +35,7 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 	if len(expected) == 0 {
 		return nil
 	}
-	m.Reprocess(pod.UID)
+	m.reprocess(pod)
 	err := m.wait(ctx, pod.UID, func() bool { return len(m.unmounted(pod.UID, expected)) == 0 })
 	if err == nil {
 		return nil
@@ -65,8 +65,7 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 // mounted, for 2m3s at most. Nothing will be mounted for the pod after it. While
 // nothing may be unmounted nothing is known to be unmounted either.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid types.UID) error {
-	m.touches.add(uid)
-	wake(m.populate)
+	m.touchPod(uid)
 	err := m.wait(ctx, uid, func() bool { return m.ready() && !m.PossiblyMounted(uid) })
 	if err == nil {
 		return nil
@@ -91,8 +90,10 @@ func (m *Manager) WaitForUnmount(ctx context.Context, uid types.UID) error {
 func (m *Manager) wait(ctx context.Context, uid types.UID, done func() bool) error {
 	ctx, cancel := volumeplugin.WithTimeout(ctx, m.clock, waitLimit)
 	defer cancel()
+	bell, leave := m.waits.join(uid)
+	defer leave()
 	for {
-		next := m.changed.next()
+		next := bell.next()
 		if errs := m.desired.popErrors(uid); len(errs) > 0 {
 			return errors.New(strings.Join(errs, "; "))
 		}
