@@ -12,8 +12,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// merge is the time within which changes are published together.
-const merge = 50 * time.Millisecond
+// The time within which changes are published together: while a page shows them, and
+// while nobody looks. Deriving what a page shows of a node with many volumes costs
+// more than all that the node does.
+const (
+	merge     = 50 * time.Millisecond
+	unwatched = 5 * time.Second
+)
 
 // observed is a change of one API object.
 type observed struct {
@@ -71,8 +76,9 @@ func (s *Server) follow(ctx context.Context, m *model) error {
 	return s.loop(ctx, m, changes, synced)
 }
 
-// loop applies changes as they come and publishes them, at once when the last time
-// is long ago, else merged. Before everything is known once, it publishes nothing.
+// loop applies changes as they come and publishes them: to pages that show them at
+// once when the last time is long ago, else merged; and to whoever begins to look.
+// Before everything is known once, it publishes nothing.
 func (s *Server) loop(ctx context.Context, m *model, changes <-chan observed, synced chan struct{}) error {
 	clock := s.cfg.Lab.Clock
 	spans, sub := s.cfg.Lab.Timeline.Subscribe(4096)
@@ -83,6 +89,11 @@ func (s *Server) loop(ctx context.Context, m *model, changes <-chan observed, sy
 	timer.Stop()
 	var last time.Time
 	ready, armed := false, false
+	publish := func() {
+		timer.Stop()
+		armed, last = false, clock.Now()
+		m.publish()
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -106,13 +117,20 @@ func (s *Server) loop(ctx context.Context, m *model, changes <-chan observed, sy
 			m.publish()
 			close(s.synced)
 		case <-timer.C():
-			armed = false
-			m.publish()
-			last = clock.Now()
+			publish()
+		case told := <-s.looks:
+			if ready && m.dirty() {
+				publish()
+			}
+			close(told)
 		}
 		if ready && !armed && m.dirty() {
 			armed = true
-			timer.Reset(max(0, merge-clock.Since(last)))
+			wait := unwatched
+			if s.hub.watched() {
+				wait = max(0, merge-clock.Since(last))
+			}
+			timer.Reset(wait)
 		}
 	}
 }

@@ -244,6 +244,13 @@ func (h *hub) join() *stream {
 	return s
 }
 
+// watched tells whether a stream is open.
+func (h *hub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.streams) > 0
+}
+
 func (h *hub) leave(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -34,6 +34,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("no snapshot: %s", context.Cause(ctx)), http.StatusServiceUnavailable)
 		return
 	}
+	s.look(ctx)
 	w.Header().Set("Content-Type", "application/json")
 	var out io.Writer = w
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -48,6 +49,23 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	}{s.hub.snapshot(), s.cfg.Lab.Clock.Now()}
 	if err := json.NewEncoder(out).Encode(snap); err != nil {
 		s.cfg.Log.Debug().Err(err).Msg("write the snapshot")
+	}
+}
+
+// look has everything published that is known, and waits for that, or until ctx or the server ends.
+func (s *Server) look(ctx context.Context) {
+	told := make(chan struct{})
+	select {
+	case s.looks <- told:
+	case <-s.hub.ctx.Done():
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-told:
+	case <-s.hub.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 
@@ -76,6 +94,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 	st := s.hub.join()
 	defer s.hub.leave(st)
+	s.look(r.Context()) // what is not published yet waits for as long as nobody looks
 	tick := s.cfg.Lab.Clock.NewTicker(keepalive)
 	defer tick.Stop()
 	first := true

@@ -169,6 +169,27 @@ func TestStreamOfAnotherProcessIsReset(t *testing.T) {
 	}
 }
 
+// TestWhoLooksSeesWhatIsKnown: what waits because nobody looks does not wait for who does.
+func TestWhoLooksSeesWhatIsKnown(t *testing.T) {
+	r := start(t)
+	r.snapshot(t)
+	r.node(t, "n1")
+	begin := time.Now()
+	for !bytes.Contains(bytes.Join(asBytes(r.snapshot(t).Objects), nil), []byte(`"key":"node/n1"`)) {
+	}
+	if took := time.Since(begin); took >= unwatched/2 {
+		t.Errorf("a snapshot shows the node after %s", took)
+	}
+}
+
+func asBytes(raw []json.RawMessage) [][]byte {
+	var out [][]byte
+	for _, m := range raw {
+		out = append(out, m)
+	}
+	return out
+}
+
 func TestStreamBeyondTheRingIsReset(t *testing.T) {
 	r := start(t)
 	s := r.snapshot(t)

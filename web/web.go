@@ -56,7 +56,8 @@ type Server struct {
 	client kubernetes.Interface
 	assets *assets
 	hub    *hub
-	synced chan struct{} // closed by Run once the first snapshot is whole
+	synced chan struct{}      // closed by Run once the first snapshot is whole
+	looks  chan chan struct{} // somebody begins to look; Run closes what came when all that it knows is published
 	router http.Handler
 }
 
@@ -80,7 +81,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the dashboard's files: %w", err)
 	}
-	s := &Server{cfg: cfg, client: client, assets: a, hub: newHub(hubLimits{}), synced: make(chan struct{})}
+	s := &Server{cfg: cfg, client: client, assets: a, hub: newHub(hubLimits{}), synced: make(chan struct{}), looks: make(chan chan struct{})}
 	s.router = s.routes()
 	return s, nil
 }
