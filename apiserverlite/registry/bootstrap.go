@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	"k8s.io/utils/clock"
 )
 
 var initialNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
@@ -13,7 +14,7 @@ var initialNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem
 func (r *Registry) Bootstrap() []runtime.Object {
 	var out []runtime.Object
 	for _, ns := range initialNamespaces {
-		out = append(out, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		out = append(out, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, ManagedFields: []metav1.ManagedFieldsEntry{made(r.opts.Clock)}}})
 	}
 	for _, ns := range initialNamespaces {
 		objs := NamespaceObjects(ns, r.opts.RootCA)
@@ -26,6 +27,13 @@ func (r *Registry) Bootstrap() []runtime.Object {
 		out = append(out, c)
 	}
 	return out
+}
+
+// made says of a namespace that the API server has labelled it.
+func made(c clock.PassiveClock) metav1.ManagedFieldsEntry {
+	now := metav1.NewTime(c.Now()).Rfc3339Copy()
+	return metav1.ManagedFieldsEntry{Manager: "kube-apiserver", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &now,
+		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/metadata.name":{}}}}`)}}
 }
 
 // NamespaceObjects returns what upstream's controllers put into every namespace: the default service

@@ -11,13 +11,22 @@ import (
 // rules. Rules are not asked when the schema is broken. A text field counts as present when it is not empty:
 // the typed objects here cannot tell empty from absent.
 type checks struct {
-	errs    field.ErrorList // of metadata and schema
-	blocked bool
-	rules   field.ErrorList
+	errs  field.ErrorList // of metadata and schema
+	ruled bool            // there are rules, be they broken or not
+	rules field.ErrorList
+}
+
+// blocks tells whether an error keeps the rules from being asked.
+func blocks(err *field.Error) bool {
+	switch err.Type {
+	case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+		return true
+	}
+	return false
 }
 
 func (c *checks) done() field.ErrorList {
-	if c.blocked {
+	if c.ruled && slices.ContainsFunc(c.errs, blocks) {
 		return append(c.errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
 	}
 	return append(c.errs, c.rules...)
@@ -26,7 +35,6 @@ func (c *checks) done() field.ErrorList {
 // present requires a text.
 func (c *checks) present(at *field.Path, value string) {
 	if value == "" {
-		c.blocked = true
 		c.errs = append(c.errs, field.Required(at, ""))
 	}
 }
@@ -38,7 +46,6 @@ func (c *checks) oneOf(at *field.Path, value string, values ...string) {
 		return
 	}
 	if !slices.Contains(values, value) {
-		c.blocked = true
 		c.errs = append(c.errs, field.NotSupported(at, value, values))
 	}
 }
@@ -52,6 +59,7 @@ func (c *checks) notNegative(at *field.Path, value *int64) {
 
 // rule demands that something holds. Message is the definition's own.
 func (c *checks) rule(at *field.Path, value any, holds bool, message string) {
+	c.ruled = true
 	if !holds {
 		c.rules = append(c.rules, field.Invalid(at, value, message))
 	}

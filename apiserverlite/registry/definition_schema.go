@@ -26,7 +26,7 @@ func structuralOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*structur
 // validateSchema demands a structural schema whose defaults it accepts itself.
 func validateSchema(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Path) field.ErrorList {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-		return field.ErrorList{field.Required(at, "schemas are required")}
+		return field.ErrorList{field.Required(at, "")}
 	}
 	s, err := structuralOf(v)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -69,6 +70,7 @@ func validateVersions(d *apiextensionsv1.CustomResourceDefinition, spec *field.P
 	var errs field.ErrorList
 	at := spec.Child("versions")
 	seen, twice, storage := map[string]bool{}, false, 0
+	shared := sharedParts(d.Spec.Versions, spec)
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
 		if msgs := utilvalidation.IsDNS1035Label(v.Name); len(msgs) > 0 {
@@ -79,7 +81,9 @@ func validateVersions(d *apiextensionsv1.CustomResourceDefinition, spec *field.P
 		if v.Storage {
 			storage++
 		}
-		errs = append(errs, validateVersion(v, at.Index(i))...)
+		parts := partsOf(at.Index(i))
+		parts.replace(shared, i == 0)
+		errs = append(errs, validateVersion(v, at.Index(i), parts)...)
 	}
 	if twice {
 		errs = append(errs, field.Invalid(at, len(d.Spec.Versions), "must contain unique version names"))
@@ -90,20 +94,74 @@ func validateVersions(d *apiextensionsv1.CustomResourceDefinition, spec *field.P
 	return errs
 }
 
-func validateVersion(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Path) field.ErrorList {
+// versionParts are where the parts of a version stand in the definition; nil is a part that needs no look.
+type versionParts struct{ schema, subresources, columns, selectable *field.Path }
+
+func partsOf(at *field.Path) versionParts {
+	return versionParts{at.Child("schema", "openAPIV3Schema"), at.Child("subresources"), at.Child("additionalPrinterColumns"), at.Child("selectableFields")}
+}
+
+// sharedParts are those that all versions have alike: upstream moves them up, and says so of what is wrong with them.
+func sharedParts(versions []apiextensionsv1.CustomResourceDefinitionVersion, spec *field.Path) (out versionParts) {
+	alike := func(part func(v *apiextensionsv1.CustomResourceDefinitionVersion) any) bool {
+		for i := range versions {
+			if !equality.Semantic.DeepEqual(part(&versions[i]), part(&versions[0])) {
+				return false
+			}
+		}
+		return len(versions) > 0
+	}
+	if alike(func(v *apiextensionsv1.CustomResourceDefinitionVersion) any { return v.Schema }) && versions[0].Schema != nil && versions[0].Schema.OpenAPIV3Schema != nil {
+		out.schema = spec.Child("validation", "openAPIV3Schema")
+	}
+	if alike(func(v *apiextensionsv1.CustomResourceDefinitionVersion) any { return v.Subresources }) {
+		out.subresources = spec.Child("subresources")
+	}
+	if alike(func(v *apiextensionsv1.CustomResourceDefinitionVersion) any { return v.AdditionalPrinterColumns }) {
+		out.columns = spec.Child("additionalPrinterColumns")
+	}
+	if alike(func(v *apiextensionsv1.CustomResourceDefinitionVersion) any { return v.SelectableFields }) {
+		out.selectable = spec.Child("selectableFields")
+	}
+	return out
+}
+
+// replace puts the shared parts in place of a version's own, for the first version; the others need no look at them.
+func (p *versionParts) replace(shared versionParts, first bool) {
+	for _, part := range []struct{ own, shared **field.Path }{
+		{&p.schema, &shared.schema}, {&p.subresources, &shared.subresources}, {&p.columns, &shared.columns}, {&p.selectable, &shared.selectable},
+	} {
+		switch {
+		case *part.shared == nil:
+		case first:
+			*part.own = *part.shared
+		default:
+			*part.own = nil
+		}
+	}
+}
+
+func validateVersion(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Path, parts versionParts) field.ErrorList {
 	var errs field.ErrorList
 	if !v.Deprecated && v.DeprecationWarning != nil {
 		errs = append(errs, field.Invalid(at.Child("deprecationWarning"), *v.DeprecationWarning, "can only be set for deprecated versions"))
 	}
-	errs = append(errs, validateSchema(v, at.Child("schema", "openAPIV3Schema"))...)
-	if v.Subresources != nil && v.Subresources.Scale != nil {
-		errs = append(errs, validateScale(v.Subresources.Scale, at.Child("subresources", "scale"))...)
+	if parts.schema != nil {
+		errs = append(errs, validateSchema(v, parts.schema)...)
 	}
-	for i, c := range v.AdditionalPrinterColumns {
-		errs = append(errs, validateColumn(c, at.Child("additionalPrinterColumns").Index(i))...)
+	if parts.subresources != nil && v.Subresources != nil && v.Subresources.Scale != nil {
+		errs = append(errs, validateScale(v.Subresources.Scale, parts.subresources.Child("scale"))...)
+	}
+	if parts.columns != nil {
+		for i, c := range v.AdditionalPrinterColumns {
+			errs = append(errs, validateColumn(c, parts.columns.Index(i))...)
+		}
+	}
+	if parts.selectable == nil {
+		return errs
 	}
 	for i, f := range v.SelectableFields {
-		p := at.Child("selectableFields").Index(i).Child("jsonPath")
+		p := parts.selectable.Index(i).Child("jsonPath")
 		switch {
 		case f.JSONPath == "":
 			errs = append(errs, field.Required(p, ""))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/rbac"
+	"k8s.io/kubernetes/pkg/apis/storage"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 )
@@ -56,7 +57,8 @@ func accessor(obj runtime.Object) metav1.Object {
 }
 
 // plain are the kinds for which upstream has no columns of their own.
-var plain = map[reflect.Type]bool{reflect.TypeFor[rbac.Role](): true, reflect.TypeFor[rbac.ClusterRole](): true, reflect.TypeFor[core.LimitRange](): true}
+var plain = map[reflect.Type]bool{reflect.TypeFor[rbac.Role](): true, reflect.TypeFor[rbac.ClusterRole](): true, reflect.TypeFor[core.LimitRange](): true,
+	reflect.TypeFor[storage.CSIStorageCapacity](): true}
 
 // plainTable is upstream's table for kinds without columns: the name and when it was made.
 func plainTable(obj runtime.Object, opts *metav1.TableOptions) (*metav1.Table, error) {

@@ -6,6 +6,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -70,7 +71,7 @@ func (x *exchange) invalidReview(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(x.res.GVK.GroupKind(), "", errs)
+	return apierrors.NewInvalid(schema.GroupKind{Group: x.res.GVR.Group}, "", errs) // upstream names no kind
 }
 
 func oneSubject(r *authorizationv1.ResourceAttributes, n *authorizationv1.NonResourceAttributes) field.ErrorList {
@@ -97,16 +98,18 @@ func (x *exchange) selfRules(context.Context) (reply, error) {
 	if r.Spec.Namespace == "" {
 		return reply{}, badRequest("no namespace on request")
 	}
+	namespace := r.Spec.Namespace
+	*r = authorizationv1.SelfSubjectRulesReview{TypeMeta: r.TypeMeta} // the answer does not repeat the question
 	st := &r.Status
 	*st = authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
 	// Whoever may do everything without a rule is shown the rule that says so.
-	if x.s.authorize(x.user, access{verb: "*", group: "*", resource: "*", namespace: r.Spec.Namespace}).allowed {
+	if x.s.authorize(x.user, access{verb: "*", group: "*", resource: "*", namespace: namespace}).allowed {
 		all := []string{"*"}
 		st.ResourceRules = append(st.ResourceRules, authorizationv1.ResourceRule{Verbs: all, APIGroups: all, Resources: all})
 		st.NonResourceRules = append(st.NonResourceRules, authorizationv1.NonResourceRule{Verbs: all, NonResourceURLs: all})
 		return answered(r)
 	}
-	missing := x.s.eachGrant(x.user, r.Spec.Namespace, func(g granted) bool {
+	missing := x.s.eachGrant(x.user, namespace, func(g granted) bool {
 		for _, p := range g.rules {
 			addRule(st, p)
 		}

@@ -62,8 +62,8 @@ func (x *exchange) bind(ctx context.Context, pod string) (reply, error) {
 		pod = b.Name
 	}
 	switch {
-	case b.Name != "" && b.Name != pod:
-		return reply{}, badRequest("the name of the object (%s) does not match the name on the URL (%s)", b.Name, pod)
+	case b.Name != pod:
+		return reply{}, badRequest("name in URL does not match name in Binding object")
 	case b.Namespace != "" && b.Namespace != x.in.namespace:
 		return reply{}, badRequest("the namespace of the provided object does not match the namespace sent on the request")
 	case b.Target.Kind != "" && b.Target.Kind != "Node":

@@ -135,6 +135,9 @@ func (c *codecs) decodeBody(body []byte, m media, validation string, into runtim
 	if gvk == nil {
 		return nil, nil, errors.New("decode: no kind")
 	}
+	if err := otherKind(o, *gvk, want); err != nil {
+		return nil, nil, err
+	}
 	if gvk.GroupVersion() != want.GroupVersion() {
 		return nil, nil, badRequest("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), want.GroupVersion())
 	}
@@ -143,23 +146,4 @@ func (c *codecs) decodeBody(body []byte, m media, validation string, into runtim
 	}
 	o.GetObjectKind().SetGroupVersionKind(want)
 	return o, warnings, nil
-}
-
-func decodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
-	if got != nil && got.Kind != "" {
-		return badRequest("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err)
-	}
-	return badRequest("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body))
-}
-
-// summary shows the start of a body: as hexadecimal when it is not text.
-func summary(body []byte) string {
-	const most = 30
-	switch {
-	case len(body) == 0:
-		return "<empty>"
-	case len(body) > most:
-		return fmt.Sprintf("%x ...", body[:most])
-	}
-	return fmt.Sprintf("%x", body)
 }

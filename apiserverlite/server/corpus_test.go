@@ -30,7 +30,7 @@ func TestCorpus(t *testing.T) {
 				if rows++; r.Upstream != "" {
 					upstream++
 				}
-				if r.Alone != "" {
+				if r.Alone(run) != "" {
 					alone++
 				}
 			}

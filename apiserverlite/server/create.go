@@ -18,7 +18,7 @@ func (x *exchange) create(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	obj, problems, err := x.s.codecs.decodeBody(body, m, o.validation, x.res.New(), x.res.GVK)
+	obj, problems, err := x.decode(body, m, o.validation)
 	if err != nil {
 		return reply{}, err
 	}

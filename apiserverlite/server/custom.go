@@ -56,6 +56,9 @@ func (unstructuredKinds) New(kind schema.GroupVersionKind) (runtime.Object, erro
 	return u, nil
 }
 
+// Default does nothing: objects are defaulted when they are decoded.
+func (unstructuredKinds) Default(runtime.Object) {}
+
 func (unstructuredKinds) Convert(in, _, _ any) error {
 	return fmt.Errorf("convert %T: custom objects have one form", in)
 }

@@ -68,11 +68,14 @@ func (s *Server) empty(ctx context.Context, d *definition) error {
 			}
 		}
 		if s.store.Snapshot(main.Storage).Len() > 0 {
-			if registry.ConditionTrue(d.object, apiextensionsv1.Terminating) {
+			begun := func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return c.Type == apiextensionsv1.Terminating && c.Reason == inProgress
+			}
+			if slices.ContainsFunc(d.object.Status.Conditions, begun) {
 				return nil
 			}
 			return s.changeDefinition(ctx, d.object.Name, func(o *apiextensionsv1.CustomResourceDefinition) {
-				s.setCondition(o, condition(apiextensionsv1.Terminating, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
+				s.setCondition(o, condition(apiextensionsv1.Terminating, true, inProgress, "CustomResource deletion is in progress"))
 			})
 		}
 	}
@@ -80,6 +83,8 @@ func (s *Server) empty(ctx context.Context, d *definition) error {
 		o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return f == registry.DefinitionFinalizer })
 	})
 }
+
+const inProgress = "InstanceDeletionInProgress"
 
 // changeDefinition writes a definition by the server's own hand.
 func (s *Server) changeDefinition(ctx context.Context, name string, f func(*apiextensionsv1.CustomResourceDefinition)) error {

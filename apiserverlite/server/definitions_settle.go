@@ -8,6 +8,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"drydock.dev/drydock/apiserverlite/registry"
 )
@@ -107,3 +108,10 @@ func (s *Server) acceptNames(d *apiextensionsv1.CustomResourceDefinition) (apiex
 }
 
 func inUse(name string) error { return fmt.Errorf("%q is already in use", name) }
+
+// announceEnd says of a definition that what it defines is going to be removed.
+func (s *Server) announceEnd(o runtime.Object) {
+	if d, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
+		s.setCondition(d, condition(apiextensionsv1.Terminating, true, "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"))
+	}
+}

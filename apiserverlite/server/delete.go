@@ -31,6 +31,10 @@ func (x *exchange) delete(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if x.res.Orphans && o.PropagationPolicy == nil && o.OrphanDependents == nil { //nolint:staticcheck // old clients send it
+		x.warnings.add("child pods are preserved by default when jobs are deleted; " +
+			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
 	w := x.writing(writeOptions{dryRun: len(o.DryRun) > 0})
 	d, err := w.delete(ctx, o)
 	if err != nil {
@@ -128,14 +132,20 @@ func (w *writing) deleteEntry(ctx context.Context, e *storage.Entry, o *metav1.D
 		return deleted{result: result{object: old, entry: e}}, nil
 	}
 	w.collectFinalizers(m, o)
+	generation := m.GetGeneration()
 	if len(m.GetFinalizers()) > 0 && grace == 0 {
 		w.markDeleting(m)
+		if w.res.GR() == definitionResource { // marked by a rule of its own
+			m.SetGeneration(generation)
+			m.SetDeletionGracePeriodSeconds(nil)
+			w.s.announceEnd(obj)
+		}
 	}
 	if len(m.GetFinalizers()) > 0 || grace > 0 {
 		return w.mark(ctx, e, obj)
 	}
 	if w.dryRun {
-		return deleted{result: result{object: old}, gone: true}, nil
+		return deleted{result: result{object: obj}, gone: true}, nil
 	}
 	ne, err := w.remove(ctx, e.Key, obj, e.Revision)
 	if err != nil {
@@ -158,18 +168,38 @@ func (w *writing) mark(ctx context.Context, e *storage.Entry, obj runtime.Object
 	return deleted{result: r}, err
 }
 
+// preconditionTexts are what upstream says of an object that is another one, or another version of one, than was
+// meant, and of what it says it.
+type preconditionTexts struct {
+	about        schema.GroupResource
+	uid, version string
+}
+
+func (w *writing) preconditionTexts() preconditionTexts {
+	switch gr := w.res.GR(); gr { // two kinds are deleted by code of their own
+	case namespaces:
+		return preconditionTexts{gr, "Precondition failed: UID in precondition: %v, UID in object meta: %v",
+			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v"}
+	case definitionResource:
+		return preconditionTexts{gr, "precondition failed: UID in precondition: %v, UID in object meta: %v",
+			"precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v"}
+	}
+	// The others are told by their kind where the resource belongs.
+	return preconditionTexts{schema.GroupResource{Group: w.res.GVK.Group, Resource: w.res.GVK.Kind},
+		"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated",
+		"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified"}
+}
+
 func (w *writing) checkPreconditions(m metav1.Object, e *storage.Entry, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}
-	conflict := func(format string, args ...any) error {
-		return apierrors.NewConflict(w.res.GR(), w.name, fmt.Errorf(format, args...))
-	}
+	texts := w.preconditionTexts()
 	if p.UID != nil && *p.UID != m.GetUID() {
-		return conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, m.GetUID())
+		return apierrors.NewConflict(texts.about, w.name, fmt.Errorf(texts.uid, *p.UID, m.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != e.Revision.String() {
-		return conflict("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, e.Revision)
+		return apierrors.NewConflict(texts.about, w.name, fmt.Errorf(texts.version, *p.ResourceVersion, e.Revision))
 	}
 	return nil
 }
@@ -208,7 +238,7 @@ func (w *writing) grace(obj runtime.Object, m metav1.Object, o *metav1.DeleteOpt
 	if period < 0 {
 		period = 1
 	}
-	if period == 0 {
+	if period == 0 && w.res.GR() != podsResource {
 		return 0, false
 	}
 	at := metav1.NewTime(now.Add(time.Duration(period) * time.Second))

@@ -24,7 +24,7 @@ func (x *exchange) deleteCollection(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	out := page{meta: metav1.ListMeta{}}
+	out := page{meta: found.meta}
 	for _, e := range found.entries {
 		m, err := meta.Accessor(e.Object)
 		if err != nil {
@@ -45,8 +45,6 @@ func (x *exchange) deleteCollection(ctx context.Context) (reply, error) {
 		}
 		out.entries = append(out.entries, e)
 	}
-	out.meta.ResourceVersion = x.s.store.Revision().String()
-	out.meta.Continue, out.meta.RemainingItemCount = found.meta.Continue, found.meta.RemainingItemCount
 	x.out.as = ""
 	b, err := x.renderList(ctx, out)
 	if err != nil {

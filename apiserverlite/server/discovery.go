@@ -201,11 +201,11 @@ func wantsAggregated(r *http.Request) string {
 
 // sendAggregated is false when the client wants the legacy form.
 func (s *Server) sendAggregated(w http.ResponseWriter, r *http.Request, path string) bool {
-	w.Header().Set("Vary", "Accept")
 	v := wantsAggregated(r)
 	if v == "" {
 		return false
 	}
+	w.Header().Set("Vary", "Accept")
 	d := s.defined().discovery.documents[path][v]
 	w.Header().Set("ETag", d.etag)
 	if r.Header.Get("If-None-Match") == d.etag {
@@ -252,11 +252,11 @@ func (s *Server) groupVersion(w http.ResponseWriter, r *http.Request, in info) {
 					return s.sendObject(w, r, &g)
 				}
 			}
-			return pathNotFound()
+			return s.nowhere(in.group)
 		}
 		l, ok := s.defined().discovery.resources[schema.GroupVersion{Group: in.group, Version: in.version}]
 		if !ok {
-			return pathNotFound()
+			return s.nowhere(in.group)
 		}
 		return s.sendObject(w, r, l)
 	}()

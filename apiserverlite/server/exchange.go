@@ -176,7 +176,7 @@ func (x *exchange) run() (reply, error) {
 		if t := x.query.Get("timeout"); t != "" {
 			d, err := time.ParseDuration(t)
 			if err != nil {
-				return reply{}, badRequest("invalid timeout specified in the request URL")
+				return reply{}, badRequest("invalid timeout specified in the request URL - %v", err)
 			}
 			if d > 0 {
 				limit = min(limit, d)
@@ -213,18 +213,23 @@ func (x *exchange) resolve() error {
 	x.out = outputFor(x.r) // for errors before the negotiation
 	res, ok := x.s.lookup(x.in)
 	if !ok {
-		return pathNotFound()
+		return x.s.nowhere(x.in.group)
 	}
 	x.res = res
 	if res.Namespaced && x.in.namespace == "" && x.in.name != "" || !res.Namespaced && x.in.namespace != "" {
 		return pathNotFound()
 	}
 	if res.Namespaced && x.in.namespace == "" && x.in.verb != "list" && x.in.verb != "watch" {
-		return methodNotAllowed(res.GR(), x.in.verb)
+		return x.noMethod()
+	}
+	if x.r.Method == http.MethodHead && res.routed() {
+		return x.noMethod()
 	}
 	if x.in.subresource != "" {
-		if x.sub, ok = res.Subresources[x.in.subresource]; !ok {
+		if x.sub, ok = res.Subresources[x.in.subresource]; !ok && res.routed() {
 			return pathNotFound()
+		} else if !ok {
+			return notFound(res.GR(), x.in.name)
 		}
 	}
 	x.query = url.Values{}
@@ -238,7 +243,7 @@ func (x *exchange) resolve() error {
 	of := offer{protobuf: protobuf, table: res.Table != nil, partial: x.in.verb != "list" && x.in.verb != "deletecollection", partials: x.in.verb == "list"}
 	out, ok := negotiate(x.r, of)
 	if !ok {
-		return notAcceptable(acceptable(protobuf))
+		return x.noFormat(protobuf)
 	}
 	x.out = out
 	return nil
@@ -259,8 +264,11 @@ func (x *exchange) verb(ctx context.Context) (reply, error) {
 	if x.in.subresource != "" {
 		return x.subresource(ctx)
 	}
-	if !x.res.hasVerb(x.in.verb) || x.in.verb == "create" && x.in.name != "" || (x.in.verb == "update" || x.in.verb == "patch") && x.in.name == "" {
-		return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+	if x.in.name == "" && (x.in.verb == "update" || x.in.verb == "patch") && !x.res.routed() {
+		return reply{}, badRequest("name must be provided")
+	}
+	if !x.res.hasVerb(x.in.verb) || x.in.verb == "create" && x.in.name != "" && x.res.routed() || (x.in.verb == "update" || x.in.verb == "patch") && x.in.name == "" {
+		return reply{}, x.noMethod()
 	}
 	if x.res.answer != nil {
 		return x.res.answer(x, ctx)
@@ -283,5 +291,5 @@ func (x *exchange) verb(ctx context.Context) (reply, error) {
 	case "deletecollection":
 		return x.deleteCollection(ctx)
 	}
-	return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+	return reply{}, x.noMethod()
 }

@@ -26,7 +26,7 @@ func fuzzed(f *testing.F) *fixture {
 		"/api/v1/namespaces/default/configmaps":                               `{"metadata":{"name":"a","labels":{"x":"1"}},"data":{"k":"v"}}`,
 		"/api/v1/namespaces/default/pods":                                     `{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		"/api/v1/namespaces/default/persistentvolumeclaims":                   `{"metadata":{"name":"a"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
-		"/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots": `{"metadata":{"name":"a"},"spec":{"source":{"persistentVolumeClaimName":"c"}}}`,
+		"/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots": `{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshot","metadata":{"name":"a"},"spec":{"source":{"persistentVolumeClaimName":"c"}}}`,
 	} {
 		if code, out := s.send("POST", path, "", "", body); code != http.StatusCreated {
 			f.Fatalf("%s: %d %s", path, code, out)

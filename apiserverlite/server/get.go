@@ -60,7 +60,7 @@ func (x *exchange) reach(ctx context.Context, want storage.Revision) error {
 func parseRevision(version string) (storage.Revision, error) {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
-		return 0, badRequest("invalid resource version %q: %v", version, err)
+		return 0, badRequest("resourceVersion: Invalid value: %q: %v", version, err)
 	}
 	return storage.Revision(n), nil
 }

@@ -76,16 +76,20 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
 	switch {
 	case !found:
+		h.Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprintln(w, "404 page not found")
 	case failed:
+		h.Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusInternalServerError)
 		fmt.Fprintf(w, "%s%s check failed\n", text.String(), kind)
 	case verbose:
 		fmt.Fprintf(w, "%s%s check passed\n", text.String(), kind)
+	case one == "":
+		h.Set("X-Content-Type-Options", "nosniff")
+		fmt.Fprint(w, "ok")
 	default:
 		fmt.Fprint(w, "ok")
 	}

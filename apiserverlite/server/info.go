@@ -101,9 +101,10 @@ func (in *info) setVerb(r *http.Request, watch bool) {
 		if in.subresource != "" {
 			return
 		}
-		if watch || wantsWatch(r.URL.RawQuery) {
+		switch {
+		case watch, in.name == "" && wantsWatch(r.URL.RawQuery): // by its parameter only a collection is watched
 			in.verb = "watch"
-		} else if in.name == "" {
+		case in.name == "":
 			in.verb = "list"
 		}
 	}

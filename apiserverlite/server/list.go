@@ -96,7 +96,7 @@ func (x *exchange) snapshot(ctx context.Context, o *internalversion.ListOptions)
 	}
 	want, err := parseRevision(o.ResourceVersion)
 	if err != nil {
-		return storage.Snapshot{}, "", err
+		return storage.Snapshot{}, "", badRequest("invalid resource version: %v", err)
 	}
 	if err := x.reach(ctx, want); err != nil {
 		return storage.Snapshot{}, "", err
@@ -133,7 +133,7 @@ func (x *exchange) token(revision int64, after string) string {
 
 func (x *exchange) continued(token string) (storage.Snapshot, string, error) {
 	bad := func(why string) (storage.Snapshot, string, error) {
-		return storage.Snapshot{}, "", badRequest("continue key is not valid: %s", why)
+		return storage.Snapshot{}, "", badRequest("invalid continue token: continue key is not valid: %s", why)
 	}
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -145,13 +145,13 @@ func (x *exchange) continued(token string) (storage.Snapshot, string, error) {
 	}
 	switch {
 	case t.APIVersion != metaV1:
-		return bad("server does not recognize this encoded version \"" + t.APIVersion + "\"")
+		return bad("server does not recognize this encoded version " + t.APIVersion)
 	case t.ResourceVersion == 0:
 		return bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
 	case t.StartKey == "":
 		return bad("encoded start key empty (version meta.k8s.io/v1)")
 	case strings.HasPrefix(t.StartKey, "/") || strings.Contains("/"+t.StartKey, "/../"):
-		return bad("encoded start key is outside of what is listed")
+		return bad(t.StartKey)
 	}
 	start := t.StartKey
 	if ns := x.in.namespace; ns != "" {
@@ -193,7 +193,11 @@ func (x *exchange) renderList(ctx context.Context, p page) ([]byte, error) {
 	case x.out.media == mediaProtobuf:
 		return x.joinRaw(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialRawOf)
 	case x.out.as == "":
-		return x.joinJSON(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, x.s.jsonOf, typeMetaJSON(x.res.GVK.GroupVersion().String(), x.res.GVK.Kind))
+		var cut []byte
+		if x.res.Protobuf { // items of custom resources' lists keep their kind
+			cut = typeMetaJSON(x.res.GVK.GroupVersion().String(), x.res.GVK.Kind)
+		}
+		return x.joinJSON(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, x.s.jsonOf, cut)
 	}
 	return x.joinJSON(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialJSONOf, nil)
 }
@@ -208,6 +212,9 @@ func (x *exchange) joinJSON(p page, apiVersion, kind string, item func(*resource
 	head, err := json.Marshal(p.meta)
 	if err != nil {
 		return nil, err
+	}
+	if !x.res.Protobuf && x.out.as == "" && p.meta.Continue == "" { // custom resources' lists say so
+		head = append([]byte(`{"continue":"",`), head[1:]...)
 	}
 	var b bytes.Buffer
 	b.Write(typeMetaJSON(apiVersion, kind))

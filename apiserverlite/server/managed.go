@@ -72,15 +72,7 @@ func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
 }
 
 // scales is the field manager of the Scale kind, which all workloads share.
-func (t *tracker) scales() (*managedfields.FieldManager, error) {
-	return t.once(trackKey{nil, "scale"}, func(types managedfields.TypeConverter) (*managedfields.FieldManager, error) {
-		m, err := managedfields.NewDefaultFieldManager(types, t.s.cfg.Scheme, t.s.cfg.Scheme, t.s.cfg.Scheme, scaleKind, scaleKind.GroupVersion(), "scale", nil)
-		if err != nil {
-			return nil, fmt.Errorf("managed fields of scales: %w", err)
-		}
-		return m, nil
-	})
-}
+func (t *tracker) scales() (*managedfields.FieldManager, error) { return t.questions(scaleKind, "scale") }
 
 // once returns a field manager that was made before, or makes it.
 func (t *tracker) once(k trackKey, build func(managedfields.TypeConverter) (*managedfields.FieldManager, error)) (*managedfields.FieldManager, error) {
@@ -104,6 +96,9 @@ func (t *tracker) once(k trackKey, build func(managedfields.TypeConverter) (*man
 func (w *writing) track(old, obj runtime.Object) (runtime.Object, error) {
 	if w.untracked {
 		return obj, keepManaged(obj, old)
+	}
+	if !w.res.Protobuf && w.res.Custom == nil {
+		return w.trackAsCustom(old, obj)
 	}
 	m, err := w.s.tracker.manager(w)
 	if err != nil {

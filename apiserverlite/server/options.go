@@ -133,12 +133,12 @@ func decodeDeleteOptions(body []byte, m media, o *metav1.DeleteOptions) error {
 			}
 		}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, o); err != nil {
-			return badRequest("decode DeleteOptions: %v", err)
+			return badRequest("couldn't get version/kind; json parse error: %v", err)
 		}
 		kind = o.Kind
 	}
 	if kind != "" && kind != "DeleteOptions" {
-		return badRequest("%s in version %q cannot be handled as a DeleteOptions", kind, o.APIVersion)
+		return badRequest("no kind %q is registered for version %q in scheme \"pkg/runtime/scheme.go:111\"", kind, o.APIVersion) // upstream's text, with the place in its source
 	}
 	return nil
 }
@@ -167,5 +167,8 @@ func (x *exchange) tableOptions() (*metav1.TableOptions, error) {
 	if o.IncludeObject == "" {
 		o.IncludeObject = metav1.IncludeMetadata
 	}
-	return o, invalidOptions("TableOptions", validation.ValidateTableOptions(o))
+	if errs := validation.ValidateTableOptions(o); len(errs) > 0 {
+		return nil, badRequest("Unable to convert to Table as requested: %v", errs.ToAggregate())
+	}
+	return o, nil
 }

@@ -39,7 +39,7 @@ func (x *exchange) readPatch() (types.PatchType, []byte, writeOptions, error) {
 	ct, _, _ := strings.Cut(x.r.Header.Get("Content-Type"), ";")
 	kind := types.PatchType(strings.TrimSpace(ct))
 	if known := x.patchTypes(); !slices.Contains(known, string(kind)) {
-		return "", nil, writeOptions{}, unsupportedMedia(known)
+		return "", nil, writeOptions{}, x.noType(known)
 	}
 	body, err := x.body()
 	if err != nil {
@@ -186,7 +186,8 @@ func (p *patching) jsonPatch(current []byte) ([]byte, []error, error) {
 		var ops []patchOp
 		strict, err := kjson.UnmarshalStrict(p.body, &ops)
 		if err != nil {
-			return nil, nil, badRequest("error decoding patch: %v", err)
+			// Clients are told the names that upstream's types have.
+			return nil, nil, badRequest("error decoding patch: %s", strings.ReplaceAll(err.Error(), "server.patchOp", "handlers.jsonPatchOp"))
 		}
 		for _, e := range strict {
 			problems = append(problems, fmt.Errorf("json patch %w", e))

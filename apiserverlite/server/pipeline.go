@@ -82,4 +82,4 @@ func (s *Server) guard(h http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) notFound(http.ResponseWriter, *http.Request) error { return pathNotFound() }
+func (s *Server) notFound(http.ResponseWriter, *http.Request) error { return errNoPage }

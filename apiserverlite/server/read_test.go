@@ -266,7 +266,7 @@ func TestFieldSelectors(t *testing.T) {
 	if err != nil || len(l.Items) != 1 || l.Items[0].Name != "p-n2" {
 		t.Fatalf("%v: %v", l.Items, err)
 	}
-	e := f.watch(t, podPath+"/p-n1?watch=true", "")
+	e := f.watch(t, strings.Replace(podPath, "/api/v1/", "/api/v1/watch/", 1)+"/p-n1", "")
 	if typ, o := e.next(); typ != "ADDED" || name(o) != "p-n1" {
 		t.Fatalf("%s %v", typ, o)
 	}

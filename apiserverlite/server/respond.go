@@ -2,6 +2,7 @@ package server
 
 import (
 	"compress/gzip"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -49,6 +50,10 @@ func (ws *warnings) write(h http.Header) {
 
 // fail writes a Status.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, out output, err error) {
+	if errors.Is(err, errNoPage) {
+		http.NotFound(w, r)
+		return
+	}
 	st := status(err)
 	if st.Code >= 500 && st.Reason != metav1.StatusReasonTimeout {
 		s.log.Debug().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("request failed")

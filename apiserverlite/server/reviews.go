@@ -48,7 +48,37 @@ func read[T runtime.Object](x *exchange, into T) (T, error) {
 	if err != nil {
 		return into, err
 	}
-	return decodeInto(x, o.validation, into, x.res.GVK)
+	out, err := decodeInto(x, o.validation, into, x.res.GVK)
+	if err != nil {
+		return out, err
+	}
+	return out, x.record(out, x.res.GVK, o.fieldManager)
+}
+
+// record puts managedFields into a question, as upstream does with everything that is created, kept or not.
+func (x *exchange) record(o runtime.Object, kind schema.GroupVersionKind, fieldManager string) error {
+	if x.internal() {
+		return nil
+	}
+	m, err := x.s.tracker.questions(kind, x.in.subresource)
+	if err != nil {
+		return err
+	}
+	empty, err := x.s.cfg.Scheme.New(kind)
+	if err != nil {
+		return err
+	}
+	empty.GetObjectKind().SetGroupVersionKind(kind)
+	tracked, err := metaOf(m.UpdateNoErrors(empty, o.DeepCopyObject(), x.manager(fieldManager)))
+	if err != nil {
+		return err
+	}
+	own, err := metaOf(o)
+	if err != nil {
+		return err
+	}
+	own.SetManagedFields(tracked.GetManagedFields())
+	return nil
 }
 
 func answered(o runtime.Object) (reply, error) {

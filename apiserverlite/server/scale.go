@@ -48,7 +48,7 @@ func (x *exchange) scale(ctx context.Context) (reply, error) {
 	case "patch":
 		return x.patchScale(ctx)
 	}
-	return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+	return reply{}, x.noMethod()
 }
 
 // rescaling is how a new scale is made from the current one. Applied ones come with their managedFields.

@@ -25,7 +25,7 @@ type call struct {
 	body   string
 }
 
-var volatile = regexp.MustCompile(`\\*"(uid|resourceVersion|creationTimestamp|deletionTimestamp|time)\\*":\\*"[^"\\]*\\*"|in precondition: [0-9a-f-]+|in object meta: [0-9a-f-]+|in record \(\d+\)`)
+var volatile = regexp.MustCompile(`\\*"(uid|resourceVersion|creationTimestamp|deletionTimestamp|time)\\*":\\*"[^"\\]*\\*"|in precondition: [0-9a-f-]+|in object meta: [0-9a-f-]+|in record \([0-9a-f-]+\)`)
 
 func (f *fixture) call(t *testing.T, c call) (int, http.Header, string) {
 	t.Helper()

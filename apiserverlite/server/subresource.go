@@ -14,7 +14,7 @@ func (x *exchange) subresource(ctx context.Context) (reply, error) {
 		return reply{}, pathNotFound()
 	}
 	if !slices.Contains(x.sub.Verbs, x.in.verb) {
-		return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+		return reply{}, x.noMethod()
 	}
 	if x.sub.Strategy != nil {
 		switch x.in.verb {
@@ -25,7 +25,7 @@ func (x *exchange) subresource(ctx context.Context) (reply, error) {
 		case "patch":
 			return x.patch(ctx)
 		}
-		return reply{}, methodNotAllowed(x.res.GR(), x.in.verb)
+		return reply{}, x.noMethod()
 	}
 	switch x.in.subresource {
 	case "binding":

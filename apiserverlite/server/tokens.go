@@ -131,7 +131,7 @@ func (t *tokens) verify(token string) (tokenClaims, error) {
 	var c tokenClaims
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return c, errors.New("not a token")
+		return c, errors.New("invalid bearer token")
 	}
 	var head tokenHeader
 	if b, err := base64.RawURLEncoding.DecodeString(parts[0]); err != nil || json.Unmarshal(b, &head) != nil || head.Alg != "ES256" {
@@ -233,6 +233,9 @@ func (x *exchange) issueToken(context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if err := x.record(req, gvk, o.fieldManager); err != nil {
+		return reply{}, err
+	}
 	e, ok := x.s.store.Get(x.res.key(x.in.namespace, x.in.name))
 	if !ok {
 		return reply{}, notFound(x.res.GR(), x.in.name)
@@ -268,7 +271,7 @@ func (x *exchange) issueToken(context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, fmt.Errorf("sign token: %w", err)
 	}
-	req.Name, req.Namespace, req.CreationTimestamp = sa.Name, sa.Namespace, metav1.NewTime(now).Rfc3339Copy()
+	req.Name, req.Namespace, req.UID, req.CreationTimestamp = sa.Name, sa.Namespace, sa.UID, metav1.NewTime(now).Rfc3339Copy()
 	req.Spec.ExpirationSeconds = &seconds
 	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(asked).Rfc3339Copy()}
 	return reply{code: 201, object: req}, nil

@@ -32,7 +32,7 @@ func (x *exchange) update(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	obj, problems, err := x.s.codecs.decodeBody(body, m, o.validation, x.res.New(), x.res.GVK)
+	obj, problems, err := x.decode(body, m, o.validation)
 	if err != nil {
 		return reply{}, err
 	}
@@ -133,6 +133,9 @@ func (w *writing) changeNothing(ctx context.Context, c change) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	if m.GetUID() != "" && !c.tracked {
+		return result{}, apierrors.NewConflict(w.res.GR(), w.name, w.otherUID(string(m.GetUID()), ""))
+	}
 	if m.GetUID() != "" {
 		return result{}, apierrors.NewConflict(w.res.GR(), w.name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", m.GetUID()))
 	}
@@ -166,7 +169,7 @@ func (w *writing) changeEntry(ctx context.Context, c change, e *storage.Entry) (
 		return result{}, err
 	}
 	if c.uid != "" && c.uid != string(oldMeta.GetUID()) {
-		return result{}, apierrors.NewConflict(w.res.GR(), w.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", c.uid, oldMeta.GetUID())) //nolint:staticcheck // upstream's text
+		return result{}, apierrors.NewConflict(w.res.GR(), w.name, w.otherUID(c.uid, string(oldMeta.GetUID())))
 	}
 	obj, err := c.make(old)
 	if err != nil {
@@ -207,11 +210,12 @@ func (w *writing) changeEntry(ctx context.Context, c change, e *storage.Entry) (
 		if w.dryRun {
 			return result{object: obj}, nil
 		}
-		gone, err := w.remove(ctx, e.Key, obj, e.Revision)
-		if err != nil {
+		m.SetResourceVersion(e.Revision.String())
+		last := obj.DeepCopyObject()
+		if _, err := w.remove(ctx, e.Key, last, e.Revision); err != nil {
 			return result{}, err
 		}
-		return w.done(gone, false)
+		return result{object: obj}, nil // as the client wrote it: with the revision that it changed
 	}
 	if w.dryRun {
 		m.SetResourceVersion(e.Revision.String())
@@ -222,6 +226,27 @@ func (w *writing) changeEntry(ctx context.Context, c change, e *storage.Entry) (
 		return result{}, err
 	}
 	return w.done(ne, false)
+}
+
+// otherUID says that the object which is meant is not the one that is there, as upstream's storage says it.
+func (w *writing) otherUID(meant, have string) error {
+	return fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",
+		w.storageKey(), meant, have)
+}
+
+// storageKey is where upstream keeps an object.
+func (w *writing) storageKey() string {
+	gr := w.res.GR()
+	prefix := gr.Resource
+	switch {
+	case !w.res.Protobuf, gr == definitionResource:
+		prefix = gr.Group + "/" + gr.Resource
+	case gr == nodesResource:
+		prefix = "minions"
+	case gr.Group == "" && gr.Resource == "services":
+		prefix = "services/specs"
+	}
+	return "/registry/" + prefix + "/" + storage.Path(w.namespace, w.name)
 }
 
 // checkVersion applies optimistic concurrency.

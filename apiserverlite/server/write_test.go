@@ -221,7 +221,7 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	}
 	ev = <-w.ResultChan()
 	gone := ev.Object.(*corev1.PersistentVolumeClaim)
-	if ev.Type != "DELETED" || gone.ResourceVersion != last.ResourceVersion || gone.ResourceVersion == term.ResourceVersion {
+	if ev.Type != "DELETED" || last.ResourceVersion != term.ResourceVersion || gone.ResourceVersion == term.ResourceVersion { // the answer is the object as it was written, the event has the deletion's own
 		t.Fatalf("%s at %s, answered %s", ev.Type, gone.ResourceVersion, last.ResourceVersion)
 	}
 	if _, err := c.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -128,7 +129,7 @@ var protoPrefix = []byte{'k', '8', 's', 0}
 func (a *Answer) read(b []byte) error {
 	a.Raw = string(b)
 	if bytes.HasPrefix(b, protoPrefix) {
-		o, _, err := scheme.Codecs.UniversalDeserializer().Decode(b, nil, nil)
+		o, err := fromProtobuf(b)
 		if err != nil {
 			return fmt.Errorf("answer in protobuf: %w", err)
 		}
@@ -143,6 +144,21 @@ func (a *Answer) read(b []byte) error {
 		a.Object = nil // YAML, plain text: only "body" can be asked for
 	}
 	return nil
+}
+
+// fromProtobuf reads also what does not say its version, as upstream's discovery of the core group.
+func fromProtobuf(b []byte) (runtime.Object, error) {
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(b, nil, nil)
+	if err == nil {
+		return o, nil
+	}
+	var u runtime.Unknown
+	if u.Unmarshal(bytes.TrimPrefix(b, protoPrefix)) != nil || u.Kind != "APIResourceList" {
+		return nil, err
+	}
+	l := &metav1.APIResourceList{}
+	l.Kind = u.Kind
+	return l, l.Unmarshal(u.Raw)
 }
 
 func toProtobuf(body string) (string, error) {

@@ -24,9 +24,6 @@ type Run struct {
 	Vars map[string]string
 }
 
-// With is how many sets of variables there are.
-func (s Scenario) With() int { return len(s.with) }
-
 // Runs are at least one.
 func (s Scenario) Runs() (out []Run) {
 	with := s.with
@@ -48,7 +45,6 @@ type Row struct {
 	Title    string
 	Line     int
 	Upstream string // where the answer stands in upstream's code; empty if nobody looked
-	Alone    string // why upstream's server answers otherwise; empty if it answers the same
 	Method   string
 	Path     string
 	headers  [][2]string
@@ -57,6 +53,23 @@ type Row struct {
 	Code     int
 	Reason   string
 	expect   []expectation
+	alone    []alone
+}
+
+// alone is why upstream's server answers a row otherwise.
+type alone struct {
+	why string
+	in  []string // the runs of these names; all if there are none
+}
+
+// Alone tells why upstream's server answers the row otherwise in a run; it is empty if it answers the same.
+func (r Row) Alone(run Run) string {
+	for _, a := range r.alone {
+		if len(a.in) == 0 || slices.Contains(a.in, run.Vars["NAME"]) {
+			return a.why
+		}
+	}
+	return ""
 }
 
 // expectation is one line below an answer's code.
@@ -66,6 +79,12 @@ type expectation struct {
 	path string
 	want string
 }
+
+// Body is the request's, before its variables are filled in.
+func (r Row) Body() string { return r.body }
+
+// Fill is the row's path with its variables filled in.
+func (r Row) Fill(vars map[string]string) string { return expand(r.Path, vars) }
 
 var patchMethods = map[string]string{
 	"MERGE": "application/merge-patch+json",
@@ -174,8 +193,13 @@ func (p *parser) expectation(l string) error {
 	rest = strings.TrimSpace(rest)
 	e := expectation{line: p.line}
 	switch first {
-	case "alone:":
-		p.row.Alone = rest
+	case "alone", "alone:":
+		names, why, ok := strings.Cut(strings.TrimPrefix(l, "alone"), ": ")
+		if !ok {
+			return fmt.Errorf("%q gives no reason", l)
+		}
+		in := strings.FieldsFunc(names, func(r rune) bool { return r == ',' || r == ' ' })
+		p.row.alone = append(p.row.alone, alone{why, in})
 		return nil
 	case "absent", "present":
 		e.kind, e.path = first, rest

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"net/http"
+
 	noopoteltrace "go.opentelemetry.io/otel/trace/noop"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
@@ -51,5 +53,5 @@ func ExtensionsUnder(c genericserver.Config, etcd string) (*apiserver.CustomReso
 			MasterCount:          1,
 		},
 	}
-	return config.Complete().New(genericserver.NewEmptyDelegate())
+	return config.Complete().New(genericserver.NewEmptyDelegateWithCustomHandler(http.NotFoundHandler()))
 }

@@ -50,6 +50,7 @@ func (s *Serving) Apply(c *genericserver.Config) error {
 		return err
 	}
 	c.Authentication.Authenticator = Tokens()
+	c.Authentication.APIAudiences = authenticator.Audiences{"https://kubernetes.default.svc"}
 	c.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	c.RuleResolver = authorizerfactory.NewAlwaysAllowAuthorizer()
 	return nil
@@ -58,6 +59,6 @@ func (s *Serving) Apply(c *genericserver.Config) error {
 // Tokens knows the administrator.
 func Tokens() authenticator.Request {
 	return group.NewAuthenticatedGroupAdder(bearertoken.New(tokenfile.New(map[string]*user.DefaultInfo{
-		token: {Name: "admin", Groups: []string{user.SystemPrivilegedGroup}},
+		token: {Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup}},
 	})))
 }

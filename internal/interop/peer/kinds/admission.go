@@ -31,7 +31,6 @@ import (
 	controlplaneadmission "k8s.io/kubernetes/pkg/controlplane/apiserver/admission"
 	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
-	"k8s.io/kubernetes/plugin/pkg/admission/nodetaint"
 	"k8s.io/kubernetes/plugin/pkg/admission/podresize"
 	podpriority "k8s.io/kubernetes/plugin/pkg/admission/priority"
 	"k8s.io/kubernetes/plugin/pkg/admission/runtimeclass"
@@ -52,12 +51,12 @@ func versions() *serverstorage.ResourceConfig {
 }
 
 // admit sets up the plugins that upstream has on by default and that concern what drydock serves, in
-// upstream's order. Left out are those that ask others: webhooks and policies.
+// upstream's order. Left out are those that ask
+// others (webhooks and policies), and the taint of new nodes, which it takes a controller to remove.
 func admit(c *genericserver.Config, shared informers.SharedInformerFactory, client kubernetes.Interface, resources serverstorage.APIResourceConfigSource) error {
 	o := options.NewAdmissionOptions()
 	limitranger.Register(o.Plugins)
 	serviceaccount.Register(o.Plugins)
-	nodetaint.Register(o.Plugins)
 	podpriority.Register(o.Plugins)
 	defaulttolerationseconds.Register(o.Plugins)
 	setdefault.Register(o.Plugins)
@@ -67,7 +66,7 @@ func admit(c *genericserver.Config, shared informers.SharedInformerFactory, clie
 	podresize.Register(o.Plugins)
 	resourcequota.Register(o.Plugins)
 	o.RecommendedPluginOrder = []string{
-		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, nodetaint.PluginName, podpriority.PluginName,
+		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, podpriority.PluginName,
 		defaulttolerationseconds.PluginName, setdefault.PluginName, storageobjectinuseprotection.PluginName, resize.PluginName,
 		runtimeclass.PluginName, podresize.PluginName, resourcequota.PluginName,
 	}

@@ -11,6 +11,9 @@ import (
 
 	extensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	groupadder "k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -22,6 +25,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
 	"k8s.io/kubernetes/pkg/controlplane/controller/defaultservicecidr"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/kubeapiserver"
@@ -82,6 +86,14 @@ func kinds(s *host.Serving, etcd string) (*genericserver.GenericAPIServer, error
 		return nil, err
 	}
 	shared := informers.NewSharedInformerFactory(client, 10*time.Minute)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	a := authority{key}
+	if err := a.authenticate(c, client, shared); err != nil {
+		return nil, err
+	}
 	if err := admit(c, shared, client, factory.APIResourceConfigSource); err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
@@ -94,7 +106,7 @@ func kinds(s *host.Serving, etcd string) (*genericserver.GenericAPIServer, error
 	if err != nil {
 		return nil, err
 	}
-	if err := install(server, c, factory, shared, client); err != nil {
+	if err := install(server, c, factory, shared, client, a); err != nil {
 		return nil, err
 	}
 	return server, nil
@@ -103,19 +115,33 @@ func kinds(s *host.Serving, etcd string) (*genericserver.GenericAPIServer, error
 // serviceIPs is the range of services' addresses.
 var serviceIPs = net.IPNet{IP: net.IPv4(10, 96, 0, 0), Mask: net.CIDRMask(12, 32)}
 
-func install(server *genericserver.GenericAPIServer, c *genericserver.Config, factory *serverstorage.DefaultStorageFactory, shared informers.SharedInformerFactory, client kubernetes.Interface) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// authority issues service accounts' tokens and knows them again.
+type authority struct{ key *ecdsa.PrivateKey }
+
+const issuer = "https://kubernetes.default.svc"
+
+func (a authority) authenticate(c *genericserver.Config, client kubernetes.Interface, shared informers.SharedInformerFactory) error {
+	keys, err := serviceaccount.StaticPublicKeysGetter([]any{&a.key.PublicKey})
 	if err != nil {
 		return err
 	}
-	issuer, err := serviceaccount.JWTTokenGenerator("https://kubernetes.default.svc", key)
+	core := shared.Core().V1()
+	getter := serviceaccountcontroller.NewGetterFromClient(client, core.Secrets().Lister(), core.ServiceAccounts().Lister(), core.Pods().Lister(), core.Nodes().Lister(), nil, nil)
+	tokens := serviceaccount.JWTTokenAuthenticator([]string{issuer}, keys, c.Authentication.APIAudiences, serviceaccount.NewValidator(getter))
+	// The server's own client is added to these later.
+	c.Authentication.Authenticator = union.New(c.Authentication.Authenticator, groupadder.NewAuthenticatedGroupAdder(bearertoken.New(tokens)))
+	return nil
+}
+
+func install(server *genericserver.GenericAPIServer, c *genericserver.Config, factory *serverstorage.DefaultStorageFactory, shared informers.SharedInformerFactory, client kubernetes.Interface, a authority) error {
+	generator, err := serviceaccount.JWTTokenGenerator(issuer, a.key)
 	if err != nil {
 		return err
 	}
 	core, err := corerest.New(corerest.Config{
 		GenericConfig: corerest.GenericConfig{
 			StorageFactory: factory, EventTTL: time.Hour, LoopbackClientConfig: c.LoopbackClientConfig, Informers: shared,
-			ServiceAccountIssuer: issuer, APIAudiences: c.Authentication.APIAudiences,
+			ServiceAccountIssuer: generator, APIAudiences: c.Authentication.APIAudiences,
 		},
 		Proxy: corerest.ProxyConfig{Transport: &http.Transport{}, KubeletClientConfig: kubeletclient.KubeletClientConfig{Port: 10250}},
 		Services: corerest.ServicesConfig{

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"sigs.k8s.io/yaml"
+)
+
+// What is said of bodies that are not the object that was expected.
+
+// decode reads a body of the resource's kind. A custom resource's names its kind, a built-in one's need not.
+func (x *exchange) decode(body []byte, m media, validation string) (runtime.Object, []error, error) {
+	if !x.res.Protobuf {
+		if err := nameless(body, m); err != nil {
+			return nil, nil, decodeError(err, nil, x.res.GVK, body)
+		}
+	}
+	return x.s.codecs.decodeBody(body, m, validation, x.res.New(), x.res.GVK)
+}
+
+// nameless tells what a body that can be read lacks of its kind.
+func nameless(body []byte, m media) error {
+	text := body
+	if m == mediaYAML {
+		var err error
+		if text, err = yaml.YAMLToJSON(body); err != nil {
+			return nil
+		}
+	}
+	switch gvk, err := json.DefaultMetaFactory.Interpret(text); {
+	case err != nil:
+		return nil
+	case gvk.Kind == "":
+		return runtime.NewMissingKindErr(string(text))
+	case gvk.Version == "":
+		return runtime.NewMissingVersionErr(string(text))
+	}
+	return nil
+}
+
+// internalPackage is the name of upstream's package with a group's internal types, which an error shows.
+func internalPackage(group string) string {
+	if group == "" || group == "events.k8s.io" {
+		return "core"
+	}
+	name, _, _ := strings.Cut(group, ".")
+	return name
+}
+
+// otherKind refuses a built-in kind that is known, and not the one that is expected.
+func otherKind(o runtime.Object, got, want schema.GroupVersionKind) error {
+	if _, custom := o.(*unstructured.Unstructured); custom || got.GroupKind() == want.GroupKind() {
+		return nil
+	}
+	return badRequest("%s in version %q cannot be handled as a %s: converting (%s) to (%s.%s): unknown conversion",
+		got.Kind, got.Version, want.Kind, reflect.TypeOf(o).Elem(), internalPackage(want.Group), want.Kind)
+}
+
+func decodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
+	if got != nil && got.Kind != "" {
+		return badRequest("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err)
+	}
+	return badRequest("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body))
+}
+
+// summary shows the start of a body: as hexadecimal when it is no JSON object.
+func summary(body []byte) string {
+	const most = 30
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] == '{' && len(body) > most:
+		return string(body[:most]) + " ..."
+	case body[0] == '{':
+		return string(body)
+	case len(body) > most:
+		return fmt.Sprintf("%x ...", body[:most])
+	}
+	return fmt.Sprintf("%x", body)
+}
