@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 // TestScripts runs the command line as users do. A script that starts a cluster need not stop it: each one's is stopped at its end.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:  "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await},
 		Setup: func(e *testscript.Env) error {
 			state := filepath.Join(e.WorkDir, "state")
 			e.Setenv("XDG_STATE_HOME", state)

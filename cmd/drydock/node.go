@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,12 +25,15 @@ func newNode(f *flags) *cobra.Command {
 
   drydock node list
   drydock node exec n1 -- ./my-driver --endpoint unix:///var/lib/kubelet/plugins/my/csi.sock
-  drydock node stop-kubelet n1; drydock node power-off n1; drydock node partition n1`,
+  drydock node stop-kubelet n1; drydock node power-off n1; drydock node partition n1
+
+What lasts is an object of kind NodeFault (kubectl get nodefaults), in force until the
+contrary command, its deletion or "drydock node heal": also after a restart of the cluster.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	node.AddCommand(newNodeList(f), newNodeExec(f), newNodeShell(f))
-	var delay time.Duration
+	var delay, by time.Duration
 	for _, op := range []struct {
 		name  cluster.Operation
 		short string
@@ -43,47 +47,68 @@ func newNode(f *flags) *cobra.Command {
 		{cluster.Reboot, "Power off and on"},
 		{cluster.Partition, "Cut the kubelet off from the API server; pods go on"},
 		{cluster.Slow, "Make each of the kubelet's API requests slower"},
-		{cluster.Heal, "End a partition and slowness"},
+		{cluster.Skew, "Make the node's clock wrong"},
+		{cluster.Heal, "End a partition, slowness and a wrong clock"},
 	} {
 		cmd := &cobra.Command{
 			Use: string(op.name) + " NODE", Short: op.short, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return f.operate(cmd, args[0], op.name, delay)
+				amount := delay
+				if op.name == cluster.Skew {
+					amount = by
+				}
+				return f.operate(cmd, args[0], op.name, amount)
 			},
 		}
 		if op.name == cluster.Slow {
 			cmd.Flags().DurationVar(&delay, "delay", time.Second, "how much longer each request takes")
+		}
+		if op.name == cluster.Skew {
+			cmd.Flags().DurationVar(&by, "by", 0, "by how much: 5m, or -10m for a clock that is late")
 		}
 		node.AddCommand(cmd)
 	}
 	return node
 }
 
-func (f *flags) operate(cmd *cobra.Command, node string, op cluster.Operation, delay time.Duration) error {
+func (f *flags) operate(cmd *cobra.Command, node string, op cluster.Operation, by time.Duration) error {
 	r, err := f.find()
 	if err != nil {
 		return err
 	}
 	path := "/nodes/" + url.PathEscape(node) + "/" + string(op)
 	if op == cluster.Slow {
-		if delay <= 0 {
-			return usageError{fmt.Errorf("delay %s: it must be positive", delay)}
+		if by <= 0 {
+			return usageError{fmt.Errorf("delay %s: it must be positive", by)}
 		}
-		path += "?delay=" + delay.String()
+		path += "?delay=" + by.String()
+	}
+	if op == cluster.Skew {
+		if by == 0 {
+			return usageError{errors.New("skew needs --by: 5m, or -10m for a clock that is late; \"drydock node heal\" makes it right")}
+		}
+		path += "?by=" + url.QueryEscape(by.String())
 	}
 	var s cluster.MachineStatus
 	if err := r.lab(cmd.Context(), http.MethodPost, path, &s); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "node %s: power %s, kubelet %s, %s\n", s.Name, s.Power, s.Kubelet, network(s))
+	if name := cluster.ObjectOf(node, op); name != "" {
+		fmt.Fprintf(cmd.OutOrStdout(), "  the same with kubectl: kubectl get nodefault %s; its deletion mends the node\n", name)
+	}
 	return nil
 }
 
 func network(s cluster.MachineStatus) string {
+	out := s.Network
 	if s.Delay != "" {
-		return s.Network + " by " + s.Delay
+		out += " by " + s.Delay
 	}
-	return s.Network
+	if s.Clock != "" {
+		out += ", clock wrong by " + s.Clock
+	}
+	return out
 }
 
 func newNodeList(f *flags) *cobra.Command {

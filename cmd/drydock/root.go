@@ -66,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 the cluster does not run,
 	p.StringVar(&f.state, "state", "", "state directory (default $XDG_STATE_HOME/drydock/NAME)")
 	root.AddCommand(
 		newUp(f), newDemo(f), newDown(f), newStatus(f), newKubeconfig(f), newEnv(f), newApply(f), newDelete(f), newGet(f),
-		newKubectl(f), newDoctor(), newCheck(f), newCloud(f), newNode(f), newLab(), newVersion(), newBackup(f), newRestore(f),
+		newKubectl(f), newDoctor(), newCheck(f), newCloud(f), newNode(f), newFault(f), newClock(f), newLab(), newVersion(), newBackup(f), newRestore(f),
 	)
 	for _, c := range root.Commands() {
 		wrapArgs(c)

@@ -21,6 +21,9 @@ import (
 // readyWait bounds how long a start may take before it is called failed.
 const readyWait = time.Minute
 
+// brokenWait is the same for a cluster that stored faults may keep from being ready.
+const brokenWait = 5 * time.Second
+
 // stopWait bounds an orderly stop, whatever hangs.
 const stopWait = 4500 * time.Millisecond
 
@@ -99,19 +102,34 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 			fmt.Fprintf(out, "stopped cluster %s in %s\n", c.Name(), time.Since(stopped).Round(time.Millisecond))
 		}
 	}()
-	ctx, cancel := context.WithTimeout(cmd.Context(), readyWait)
+	faults, err := c.FaultsInForce(cmd.Context())
+	if err != nil {
+		return err
+	}
+	wait := readyWait
+	if len(faults) > 0 {
+		wait = brokenWait
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 	defer cancel()
+	ready := "ready"
 	if err := c.WaitReady(ctx); err != nil {
 		if cmd.Context().Err() != nil {
 			return nil
 		}
-		return err
+		if len(faults) == 0 {
+			return err
+		}
+		ready = "up and not ready" // who broke it on purpose has to be able to mend it
 	}
 	what := "the Kubernetes API only"
 	if nodes := c.NodeNames(); len(nodes) > 0 {
 		what = fmt.Sprintf("%d nodes (%s to %s), %s", len(nodes), nodes[0], nodes[len(nodes)-1], c.Reason)
 	}
-	fmt.Fprintf(out, "cluster %s is ready in %s: %s\n", c.Name(), time.Since(begin).Round(time.Millisecond), what)
+	fmt.Fprintf(out, "cluster %s is %s in %s: %s\n", c.Name(), ready, time.Since(begin).Round(time.Millisecond), what)
+	if len(faults) > 0 {
+		fmt.Fprintf(out, "broken on purpose: %s; see \"drydock fault list%s\"\n", strings.Join(faults, ", "), f.suffix())
+	}
 	announceReady()
 	accounted = true
 	debug.FreeOSMemory() // the start leaves more garbage than an idle cluster makes in an hour

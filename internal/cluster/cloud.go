@@ -72,22 +72,27 @@ func (p *cloudPart) run(ctx context.Context, life *lab.Component) error {
 	return nil
 }
 
-// ensureDroplet makes a node's droplet. It runs if the node does: a start of the cluster boots all nodes.
+// ensureDroplet makes a node's droplet. It runs if the node does: a start of the cluster boots all nodes that have power.
 func (p *cloudPart) ensureDroplet(ctx context.Context, cloud *fakecloud.Cloud, n string) error {
 	id, err := cloud.EnsureDroplet(ctx, n)
-	if err != nil || p.c.machines[n].isOff() {
+	if err != nil {
 		return err
 	}
 	d, err := cloud.Droplet(id)
-	if err != nil || d.Status != fakecloud.DropletOff {
+	off := p.c.machines[n].isOff()
+	if err != nil || off == (d.Status == fakecloud.DropletOff) {
 		return err
 	}
-	a, err := cloud.StartDroplet(ctx, id, fakecloud.PowerOn)
+	do := fakecloud.PowerOn
+	if off {
+		do = fakecloud.PowerOff
+	}
+	a, err := cloud.StartDroplet(ctx, id, do)
 	if err == nil {
 		_, err = cloud.Wait(ctx, a.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("power on the droplet of node %s: %w", n, err)
+		return fmt.Errorf("%s of the droplet of node %s: %w", do, n, err)
 	}
 	return nil
 }

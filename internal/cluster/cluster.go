@@ -60,10 +60,14 @@ type Cluster struct {
 	cancel context.CancelFunc
 	client kubernetes.Interface
 	// machines are the nodes as machines, by name.
-	machines map[string]*machine
-	closing  sync.Once
-	err      error // of Close; set once
+	machines   map[string]*machine
+	laboratory laboratory
+	closing    sync.Once
+	err        error // of Close; set once
 
+	lineMu sync.Mutex
+	lines  map[string]*lab.Line // guarded by lineMu: of components, by name
+	timeMu sync.Mutex           // held while the clock is advanced
 }
 
 // Start brings a cluster up. The cluster runs until Close; ctx bounds the start only.
@@ -71,7 +75,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err := o.complete(); err != nil {
 		return nil, OptionError{err}
 	}
-	c = &Cluster{Layout: Layout{o.State}, opts: o, log: o.Log, started: time.Now()}
+	c = &Cluster{Layout: Layout{o.State}, opts: o, log: o.Log, lines: map[string]*lab.Line{}}
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -96,7 +100,12 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	}
 	c.Addr = ln.Addr().String()
 	c.http = newHTTPServers(ln, c.id, c.log)
-	c.Lab = lab.New(lab.Options{})
+	offset, err := readOffset(c.Layout)
+	if err != nil {
+		return c, err
+	}
+	c.Lab = lab.New(lab.Options{Offset: offset})
+	c.started = c.Lab.Clock.Now()
 	c.auth = newAuthenticator(c.id.token)
 
 	run, cancel := context.WithCancel(context.Background())
@@ -118,11 +127,18 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		}
 	}
 	c.addParts()
+	if err = c.beginLaboratory(ctx); err != nil {
+		return c, err
+	}
 	for _, name := range c.parts.names() {
+		if !c.has(name) {
+			continue
+		}
 		if err = c.parts.start(name); err != nil {
 			return c, err
 		}
 	}
+	c.laboratory.run(run)
 	return c, nil
 }
 
@@ -255,8 +271,20 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 // with a credential of its own and no limit on the client's side. It works in this process only.
 func (c *Cluster) RESTConfig(component string) *rest.Config {
 	return &rest.Config{
-		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1, Transport: c.http.inside,
+		Host: c.URL(), BearerToken: c.auth.issue(component), UserAgent: "drydock-" + component, QPS: -1, Burst: -1, Transport: c.line(component),
 	}
+}
+
+// line is what a component reaches the API server and the cloud by, in all of its lives.
+func (c *Cluster) line(component string) *lab.Line {
+	c.lineMu.Lock()
+	defer c.lineMu.Unlock()
+	l := c.lines[component]
+	if l == nil {
+		l = c.Lab.Faults.Line(component, c.http.inside)
+		c.lines[component] = l
+	}
+	return l
 }
 
 // Close stops the cluster and waits until nothing of it runs.
@@ -265,6 +293,7 @@ func (c *Cluster) Close() error {
 		if c.lock == nil {
 			return // nothing was begun; what is in the directory, and mounted in it, is another cluster's
 		}
+		c.laboratory.end()
 		c.expelGuests()
 		if c.parts != nil {
 			c.parts.stopAll()

@@ -22,6 +22,7 @@ func (l Layout) Lock() string          { return filepath.Join(l.Root, "lock") }
 func (l Layout) Log() string           { return filepath.Join(l.Root, "log") }
 func (l Layout) Kubeconfig() string    { return filepath.Join(l.Root, "kubeconfig") }
 func (l Layout) Token() string         { return filepath.Join(l.Root, "token") }
+func (l Layout) Clock() string         { return filepath.Join(l.Root, "clock") }
 func (l Layout) PKI() string           { return filepath.Join(l.Root, "pki") }
 func (l Layout) ClusterDB() string     { return filepath.Join(l.Root, "cluster.db") }
 func (l Layout) CloudDB() string       { return filepath.Join(l.Root, "cloud.db") }

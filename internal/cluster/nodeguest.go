@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -128,15 +127,3 @@ func (c *Cluster) expelGuests() {
 }
 
 func (c *Cluster) pid() int { return os.Getpid() }
-
-// onClose is a body that tells when it is closed.
-type onClose struct {
-	io.ReadCloser
-	do func()
-}
-
-func (b *onClose) Close() error {
-	err := b.ReadCloser.Close()
-	b.do()
-	return err
-}

@@ -45,6 +45,9 @@ func (m *machine) powerOn(ctx context.Context) error {
 	m.boots++
 	m.mu.Unlock()
 	for _, p := range m.parts() {
+		if !m.has(p) {
+			continue
+		}
 		if err := m.c.parts.start(p); err != nil {
 			return err
 		}
@@ -52,8 +55,14 @@ func (m *machine) powerOn(ctx context.Context) error {
 	return nil
 }
 
-// switchDroplet turns the node's droplet on or off, by the cloud's own API.
+// switchDroplet turns the node's droplet on or off, by the cloud's own API. A cloud that has
+// not come up yet does so when it does.
 func (m *machine) switchDroplet(ctx context.Context, to string) error {
+	select {
+	case <-m.c.cloud.answered:
+	default:
+		return nil
+	}
 	client := godo.NewFromToken(m.c.Token())
 	if err := godo.SetBaseURL(m.c.URL() + "/")(client); err != nil {
 		return err

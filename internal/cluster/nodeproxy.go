@@ -40,7 +40,7 @@ func (c *Cluster) proxyToNode(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	kubelet, off := m.kubelet, m.off
 	m.mu.Unlock()
-	if kubelet == nil || off || m.line.isCut() {
+	if kubelet == nil || off || m.line.IsCut() {
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 			fmt.Sprintf("error trying to reach service: the kubelet of node %s does not answer", node))
 		return

@@ -12,7 +12,7 @@ import (
 // labNodes is the laboratory's view of the nodes, for the owner:
 //
 //	GET  /lab/v1/nodes                   all nodes: power, kubelet, network, guests
-//	POST /lab/v1/nodes/{node}/{operation} see Operations; slow takes ?delay=2s
+//	POST /lab/v1/nodes/{node}/{operation} see Operations; slow takes ?delay=2s, skew ?by=-10m
 //	POST /lab/v1/nodes/{node}/guests     a program stays on the node while this request lasts
 func (c *Cluster) labNodes() http.Handler {
 	r := chi.NewRouter()
@@ -33,22 +33,29 @@ func (c *Cluster) labNodes() http.Handler {
 		m.receive(w, req)
 	})
 	r.Post("/nodes/{node}/{operation}", func(w http.ResponseWriter, req *http.Request) {
-		var delay time.Duration
+		var by time.Duration
 		if s := req.URL.Query().Get("delay"); s != "" {
 			var err error
-			if delay, err = time.ParseDuration(s); err != nil || delay <= 0 {
+			if by, err = time.ParseDuration(s); err != nil || by <= 0 {
 				http.Error(w, fmt.Sprintf("delay %q: write it as 500ms or 2s", s), http.StatusBadRequest)
 				return
 			}
 		}
+		if s := req.URL.Query().Get("by"); s != "" {
+			var err error
+			if by, err = time.ParseDuration(s); err != nil || by == 0 {
+				http.Error(w, fmt.Sprintf("by %q: write it as 5m or -10m", s), http.StatusBadRequest)
+				return
+			}
+		}
 		node := chi.URLParam(req, "node")
-		err := c.Operate(req.Context(), node, Operation(chi.URLParam(req, "operation")), delay)
+		err := c.Operate(req.Context(), node, Operation(chi.URLParam(req, "operation")), by)
 		switch {
 		case err == nil:
 			answer(w, c.machines[node].status())
 		case errors.Is(err, errNoNode), errors.Is(err, errNoOperation):
 			http.Error(w, err.Error(), http.StatusNotFound)
-		case errors.Is(err, errOff):
+		case errors.Is(err, errOff), errors.Is(err, errRefused):
 			http.Error(w, err.Error(), http.StatusConflict)
 		default:
 			http.Error(w, err.Error(), http.StatusInternalServerError)

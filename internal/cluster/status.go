@@ -80,7 +80,12 @@ func (c *Cluster) isReady(n corev1.Node) bool {
 	})
 }
 
-// WaitReady blocks until every node is ready and has the driver registered.
+// asReadyAsCanBe expects nothing of nodes that a fault keeps from being ready.
+func (c *Cluster) asReadyAsCanBe(s Status) bool {
+	return !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return !(n.Ready && n.Driver) && !c.machines[n.Name].impaired() })
+}
+
+// WaitReady blocks until every node is ready and has the driver registered, but for those that a NodeFault impairs.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,7 +101,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	defer csi.Stop()
 	for {
 		s := c.Status(ctx)
-		if s.Ready {
+		if c.asReadyAsCanBe(s) {
 			return nil
 		}
 		var open bool

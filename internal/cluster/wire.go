@@ -74,7 +74,7 @@ func (c *Cluster) addParts() {
 	c.parts.add("driver", "", func(ctx context.Context, life *lab.Component) error {
 		return c.runDriver(ctx, driver.Config{
 			Endpoint: real, Component: life,
-			Controller: &driver.ControllerConfig{CloudURL: c.URL(), Token: c.Token(), Region: Region, Transport: c.http.inside},
+			Controller: &driver.ControllerConfig{CloudURL: c.URL(), Token: c.Token(), Region: Region, Transport: c.line("driver")},
 		})
 	})
 	c.parts.add("provisioner", "", func(ctx context.Context, life *lab.Component) error {
@@ -117,10 +117,9 @@ func (c *Cluster) addNode(n string) {
 	real, proxy := l.NodeDriverSocket(n, driverName), l.NodeSocket(n, driverName)
 	c.parts.add("kubelet", n, func(ctx context.Context, life *lab.Component) error {
 		m := c.machines[n]
-		cfg := c.RESTConfig("kubelet/" + n)
-		cfg.Transport = m.line
+		own := &lab.Lab{Clock: m.time, Faults: c.Lab.Faults, Timeline: c.Lab.Timeline} // the node's clock may be wrong
 		node, err := nodesim.New(nodesim.Config{
-			Name: n, Root: l.Node(n), RESTConfig: cfg, Lab: c.Lab, Component: life, Boot: m.boot(), Tap: true, Tapped: []string{proxy},
+			Name: n, Root: l.Node(n), RESTConfig: c.RESTConfig("kubelet/" + n), Lab: own, Component: life, Boot: m.boot(), Tap: true, Tapped: []string{proxy},
 			Mounter: c.mounter(n), Simulated: c.Mode == host.Sim, Log: c.boxLog("kubelet").With().Str("node", n).Logger(),
 		})
 		if err != nil {

@@ -15,7 +15,7 @@ const module = "drydock.dev/drydock/"
 // The boxes meet over public protocols; whoever needs another box's Go code has
 // found a missing protocol. Tests may start other boxes.
 var allowed = map[string][]string{
-	"cmd":           {"internal/cluster", "internal/guest", "internal/host", "internal/check", "internal/stages", "internal/lab", "examples"},
+	"cmd":           {"internal/cluster", "internal/guest", "internal/host", "internal/check", "internal/stages", "internal/lab", "internal/labobjects", "examples"},
 	"examples":      {},
 	"fakecloud":     {"internal/lab"},
 	"apiserverlite": {"internal/lab"},
@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"web":           {"internal/lab", "internal/stages"},
 
 	"internal/lab":         {"internal/sock"},
+	"internal/labobjects":  {"internal/lab"},
 	"internal/sock":        {},
 	"internal/host":        {},
 	"internal/guest":       {},
@@ -34,7 +35,7 @@ var allowed = map[string][]string{
 	"internal/conformance": {},
 	"internal/scenario":    {"internal/lab", "internal/sock", "internal/check", "internal/stages"},
 	"internal/cluster": {"fakecloud", "apiserverlite", "driver", "nodesim", "web",
-		"internal/lab", "internal/sock", "internal/host", "internal/guest", "internal/mounts", "internal/check", "internal/stages", "internal/scenario"},
+		"internal/lab", "internal/sock", "internal/host", "internal/guest", "internal/mounts", "internal/check", "internal/stages", "internal/scenario", "internal/labobjects"},
 	"internal/bench": {"internal/cluster", "internal/host"},
 }
 

@@ -15,6 +15,7 @@ type Handle struct {
 
 	f        *Faults
 	tally    Tally         // guarded by f.mu
+	kills    []string      // guarded by f.mu: components killed since TakeKilled, each kill
 	gone     bool          // guarded by f.mu
 	released chan struct{} // closed by Release and Remove
 }
@@ -39,6 +40,16 @@ func (h *Handle) Tally() Tally {
 	t := h.tally
 	t.Killed = slices.Clone(t.Killed)
 	return t
+}
+
+// TakeKilled returns the components that the rule has killed since it was asked last: the
+// same one twice if it was killed twice.
+func (h *Handle) TakeKilled() []string {
+	h.f.mu.Lock()
+	defer h.f.mu.Unlock()
+	out := h.kills
+	h.kills = nil
+	return out
 }
 
 // Fired tells how often the rule has fired.
@@ -103,6 +114,7 @@ func (h *Handle) killed(component string) {
 	if !slices.Contains(h.tally.Killed, component) {
 		h.tally.Killed = append(h.tally.Killed, component)
 	}
+	h.kills = append(h.kills, component)
 	h.f.tell()
 }
 

@@ -18,6 +18,7 @@
 //	expect fault NAME                    it has fired
 //	fault release NAME, fault remove NAME
 //	kill COMPONENT, start COMPONENT      kubelet/n1, driver, provisioner, controllers ...
+//	                                     (as an object, which outlives the process: apply a Fault or a NodeFault; docs/lab.md)
 //	clock +DURATION                      advance the cluster's clock
 //	write POD VOLUME FILE                write a marker through the pod's published path
 //	verify POD VOLUME FILE               the marker is as it was written, wherever it was written
