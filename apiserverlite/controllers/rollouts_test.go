@@ -157,3 +157,36 @@ func TestStatefulSetMaxUnavailable(t *testing.T) {
 		t.Errorf("%d were unavailable at once", most)
 	}
 }
+
+// TestReplicaSetFollowsItsDeployment in what is no part of the template, and remembers which revisions it was.
+func TestReplicaSetFollowsItsDeployment(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n1", 10)
+	w.start((&kubelet{w: w}).run)
+	c, sets := w.client.AppsV1().Deployments("default"), w.client.AppsV1().ReplicaSets("default")
+	_, err := c.Create(w.ctx, deploymentOf(1), metav1.CreateOptions{})
+	w.check(err)
+	change := func(patch string) {
+		t.Helper()
+		_, err := c.Patch(w.ctx, "front", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		w.check(err)
+	}
+	set := func(image string, done func(*appsv1.ReplicaSet) bool) {
+		t.Helper()
+		until(w, "replica set of "+image, lister(sets.List), sets.Watch, func(s *appsv1.ReplicaSet) bool { return s.Spec.Template.Spec.Containers[0].Image == image && done(s) })
+	}
+	said := func(a string) func(*appsv1.ReplicaSet) bool {
+		return func(s *appsv1.ReplicaSet) bool { return s.Annotations["kubernetes.io/change-cause"] == a }
+	}
+	set("one", said(""))
+	change(`{"metadata":{"annotations":{"kubernetes.io/change-cause":"first"}},"spec":{"minReadySeconds":1}}`)
+	set("one", func(s *appsv1.ReplicaSet) bool { return said("first")(s) && s.Spec.MinReadySeconds == 1 })
+	change(toTwo)
+	set("two", said("first"))
+	change(`{"metadata":{"annotations":{"kubernetes.io/change-cause":"second"}}}`)
+	set("two", said("second"))
+	change(`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"one"}]}}}}`)
+	set("one", func(s *appsv1.ReplicaSet) bool {
+		return s.Annotations["deployment.kubernetes.io/revision"] == "3" && s.Annotations["deployment.kubernetes.io/revision-history"] == "1" && said("second")(s)
+	})
+}

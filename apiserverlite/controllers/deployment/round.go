@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -93,22 +92,13 @@ func (r *round) ensureNext(ctx context.Context) error {
 	for _, s := range r.old {
 		newest = max(newest, revision(s))
 	}
-	number := strconv.FormatInt(newest+1, 10)
 	if r.next != nil {
-		if revision(r.next) <= newest {
-			s := r.next.DeepCopy()
-			if s.Annotations == nil {
-				s.Annotations = map[string]string{}
-			}
-			s.Annotations[revisionAnnotation] = number
-			var err error
-			if r.next, err = r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{}); err != nil {
-				r.next = s
-				return fmt.Errorf("renew replica set %s: %w", s.Name, err)
-			}
+		if err := r.renew(ctx, newest); err != nil {
+			return err
 		}
 		return r.noteRevision(ctx, r.next.Annotations[revisionAnnotation])
 	}
+	number := strconv.FormatInt(newest+1, 10)
 	t := r.d.Spec.Template.DeepCopy()
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -129,8 +119,7 @@ func (r *round) ensureNext(ctx context.Context) error {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r.d, kind)}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](0), MinReadySeconds: r.d.Spec.MinReadySeconds, Selector: selector, Template: *t},
 	}
-	maps.Copy(s.Annotations, r.d.Annotations)
-	delete(s.Annotations, corev1.LastAppliedConfigAnnotation)
+	inherit(s, r.d)
 	s.Annotations[revisionAnnotation] = number
 	made, err := r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
