@@ -81,6 +81,7 @@ type Driver struct {
 	lab        *lab.Lab
 	controller *controller // nil when not configured
 	node       *node       // nil when not configured
+	local      *local
 }
 
 // pluginName is the CSI specification's rule for a plugin's name.
@@ -118,6 +119,8 @@ func New(cfg Config) (*Driver, error) {
 		}
 		d.node = node
 	}
+	d.local = newLocal(d.handle)
+	d.register(d.local)
 	return d, nil
 }
 

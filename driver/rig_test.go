@@ -52,6 +52,7 @@ type testNode struct {
 	id      string // of the droplet
 	mounter mount.Interface
 	life    *lab.Component
+	driver  *Driver
 	ended   chan error
 	conn    *grpc.ClientConn
 	csi.IdentityClient
@@ -185,7 +186,7 @@ func (n *testNode) start() {
 			DeviceDir: r.links(n.name), Mounter: n.mounter, Simulated: r.sim},
 	})
 	r.must(err)
-	n.ended = make(chan error, 1)
+	n.driver, n.ended = d, make(chan error, 1)
 	go func() { n.ended <- d.Run(n.life.Context()) }()
 	n.conn, err = grpc.NewClient("passthrough:///"+r.path(n.name, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}, MinConnectTimeout: 10 * time.Second}),

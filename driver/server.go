@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
@@ -32,22 +31,21 @@ func (d *Driver) serve(ctx context.Context) error {
 		return fmt.Errorf("serve CSI: %w", err)
 	}
 	s := grpc.NewServer(grpc.ChainUnaryInterceptor(d.handle), grpc.WaitForHandlers(true))
-	csi.RegisterIdentityServer(s, &identity{cfg: d.cfg, node: d.node})
-	if d.controller != nil {
-		csi.RegisterControllerServer(s, d.controller)
-	}
-	if d.node != nil {
-		csi.RegisterNodeServer(s, d.node)
-	}
+	d.register(s)
+	base, cut := context.WithCancel(context.Background())
+	defer cut()
+	d.local.open(base)
 	d.cfg.Log.Debug().Str("endpoint", d.cfg.Endpoint).Msg("serving CSI")
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		d.stop(s)
+		d.stop(s, cut)
 	}()
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+		cut()
 		s.Stop()
+		d.local.calls.Wait()
 		return fmt.Errorf("serve CSI on %s: %w", d.cfg.Endpoint, err)
 	}
 	<-stopped
@@ -55,11 +53,13 @@ func (d *Driver) serve(ctx context.Context) error {
 }
 
 // stop ends the server. A killed driver gives its callers no grace.
-func (d *Driver) stop(s *grpc.Server) {
+func (d *Driver) stop(s *grpc.Server, cut func()) {
+	d.local.close()
 	if c := d.cfg.Component; c == nil || !c.Killed() {
 		done := make(chan struct{})
 		go func() {
 			s.GracefulStop()
+			d.local.calls.Wait()
 			close(done)
 		}()
 		t := d.lab.Clock.NewTimer(grace)
@@ -68,12 +68,15 @@ func (d *Driver) stop(s *grpc.Server) {
 		case <-done:
 			return
 		case <-t.C():
+			cut()
 			s.Stop()
 			<-done
 			return
 		}
 	}
+	cut()
 	s.Stop()
+	d.local.calls.Wait()
 }
 
 // handle is around every call: it joins the caller's trace and this driver's life

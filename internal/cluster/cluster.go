@@ -62,6 +62,7 @@ type Cluster struct {
 	// machines are the nodes as machines, by name.
 	machines   map[string]*machine
 	laboratory laboratory
+	drivers    sync.Map // socket -> *driver.Driver that serves it
 	closing    sync.Once
 	err        error // of Close; set once
 

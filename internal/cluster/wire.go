@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/grpc"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,12 +157,20 @@ func (c *Cluster) runDriver(ctx context.Context, cfg driver.Config) error {
 	if err != nil {
 		return err
 	}
+	c.drivers.Store(cfg.Endpoint, d)
+	defer c.drivers.Delete(cfg.Endpoint)
 	return d.Run(ctx)
 }
 
 func (c *Cluster) proxy(target, listen, node, caller string) func(context.Context, *lab.Component) error {
+	local := func() grpc.ClientConnInterface {
+		if d, ok := c.drivers.Load(target); ok {
+			return d.(*driver.Driver).Conn()
+		}
+		return nil
+	}
 	return func(ctx context.Context, _ *lab.Component) error {
-		return lab.ServeProxy(ctx, lab.ProxyConfig{Listen: listen, Target: target, Lab: c.Lab, Node: node, Caller: caller, Log: c.boxLog("proxy")})
+		return lab.ServeProxy(ctx, lab.ProxyConfig{Listen: listen, Target: target, Local: local, Lab: c.Lab, Node: node, Caller: caller, Log: c.boxLog("proxy")})
 	}
 }
 

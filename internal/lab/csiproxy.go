@@ -32,6 +32,9 @@ type ProxyConfig struct {
 	Listen string
 	// Target is the driver's own socket. It need not exist yet, and may come and go.
 	Target string
+	// Local is a connection to the driver where it runs in this process, and nil while it does
+	// not. Unary calls of the CSI specification take it instead of the socket. It may be nil.
+	Local func() grpc.ClientConnInterface
 	// Lab gives the rules and the timeline.
 	Lab *Lab
 	// Caller names who calls where the call itself does not say: by the metadata
@@ -50,7 +53,8 @@ type ProxyConfig struct {
 // What it passes on unchanged: every method, known or not, unary or streaming; the
 // message bytes; metadata, deadlines, cancellation, headers, trailers and status
 // details. A driver that is not there gives Unavailable at once, each time anew, as
-// dialling its socket would. One connection to the driver is kept, made on first use.
+// dialling its socket would. One connection to the driver is kept, made on first use. A
+// driver in this process, reached over Local, gets equal messages, metadata and deadlines.
 //
 // What it adds: one span for each call, and the faults. The spans of the methods of
 // the CSI specification carry the volume, and request and response as JSON without

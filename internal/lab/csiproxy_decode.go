@@ -80,6 +80,10 @@ func (m method) decodeResponse(data []byte, req decoded) (string, learned) {
 	if msg == nil {
 		return "", learned{}
 	}
+	return recordResponse(msg, req)
+}
+
+func recordResponse(msg proto.Message, req decoded) (string, learned) {
 	d := decoded{message: msg, secrets: secretsIn(msg.ProtoReflect(), req.secrets)}
 	var l learned
 	if r, ok := msg.(*csi.CreateVolumeResponse); ok && req.volume != "" {

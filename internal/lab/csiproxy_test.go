@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +84,18 @@ type bench struct {
 	driver *tinyDriver
 	conn   *grpc.ClientConn
 	log    *strings.Builder
+	local  atomic.Pointer[nearby] // the driver in this process, if there
+}
+
+// nearby counts the calls that reach a driver without a socket.
+type nearby struct {
+	grpc.ClientConnInterface
+	calls atomic.Int32
+}
+
+func (n *nearby) Invoke(ctx context.Context, method string, in, out any, o ...grpc.CallOption) error {
+	n.calls.Add(1)
+	return n.ClientConnInterface.Invoke(ctx, method, in, out, o...)
 }
 
 // startDriver serves d on the bench's driver socket until stop is called.
@@ -127,6 +140,12 @@ func newBench(t *testing.T) *bench {
 	b := &bench{lab: New(Options{}), dir: dir, driver: &tinyDriver{}, log: &strings.Builder{}}
 	p, err := NewProxy(ProxyConfig{
 		Listen: filepath.Join(dir, "csi.sock"), Target: filepath.Join(dir, "driver.sock"),
+		Local: func() grpc.ClientConnInterface {
+			if n := b.local.Load(); n != nil {
+				return n
+			}
+			return nil
+		},
 		Lab: b.lab, Caller: "kubelet", Node: "n1", Log: zerolog.New(zerolog.SyncWriter(b.log)),
 	})
 	if err != nil {
@@ -236,6 +255,42 @@ func TestProxyPassesEverythingOn(t *testing.T) {
 		t.Fatalf("recorded response has %d bytes", n)
 	}
 	wantCode(t, b.conn.Invoke(ctx, "/csi.v1.Controller/NoSuchMethod", &wrapperspb.StringValue{}, &wrapperspb.StringValue{}), codes.Unimplemented)
+}
+
+// TestProxyTakesTheShortWay: calls of the specification reach a driver in this process without
+// its socket, are recorded and meet the rules as ever; the others, and those of a driver that has gone, take the socket.
+func TestProxyTakesTheShortWay(t *testing.T) {
+	b := newBench(t)
+	b.startDriver(t)
+	conn, err := grpc.NewClient("unix://"+filepath.Join(b.dir, "driver.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	near := &nearby{ClientConnInterface: conn}
+	b.local.Store(near)
+	controller := csi.NewControllerClient(b.conn)
+	create := &csi.CreateVolumeRequest{Name: "pvc-a", Secrets: map[string]string{"key": "hidden-word"}}
+	v, err := controller.CreateVolume(t.Context(), create)
+	if err != nil || v.GetVolume().GetVolumeId() == "" || near.calls.Load() != 1 {
+		t.Fatalf("got %v, %v after %d calls", v, err, near.calls.Load())
+	}
+	if s := b.spans("CreateVolume"); len(s) != 1 || s[0].Code != "OK" || !strings.Contains(s[0].Attrs["request"], "pvc-a") || s[0].Attrs["response"] == "" || strings.Contains(s[0].Attrs["request"], "hidden-word") {
+		t.Errorf("recorded: %+v", s)
+	}
+	h := b.rule(t, Rule{Op: "CreateVolume", Action: LateOK})
+	if _, err = controller.CreateVolume(t.Context(), create); status.Code(err) != codes.DeadlineExceeded || near.calls.Load() != 2 {
+		t.Errorf("done but late: %v after %d calls", err, near.calls.Load())
+	}
+	h.Remove()
+	out := &wrapperspb.StringValue{}
+	if err := b.conn.Invoke(t.Context(), "/vendor.example.v1.Extra/Upper", wrapperspb.String("a"), out); err != nil || out.GetValue() != "A" || near.calls.Load() != 2 {
+		t.Errorf("a vendor's call: %v, %v", out, err)
+	}
+	b.local.Store(nil)
+	if _, err = controller.CreateVolume(t.Context(), create); err != nil || near.calls.Load() != 2 {
+		t.Errorf("over the socket: %v", err)
+	}
 }
 
 func TestProxyPassesUnknownServices(t *testing.T) {
