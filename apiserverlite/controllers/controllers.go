@@ -38,6 +38,7 @@ import (
 	"drydock.dev/drydock/apiserverlite/controllers/pvbinder"
 	"drydock.dev/drydock/apiserverlite/controllers/replicaset"
 	"drydock.dev/drydock/apiserverlite/controllers/resourcequota"
+	"drydock.dev/drydock/apiserverlite/controllers/roleaggregation"
 	"drydock.dev/drydock/apiserverlite/controllers/scheduler"
 	"drydock.dev/drydock/apiserverlite/controllers/statefulset"
 	"drydock.dev/drydock/apiserverlite/controllers/tainteviction"
@@ -92,6 +93,7 @@ func all() []entry {
 		{job.Name, func(e control.Env, _ Config) control.Controller { return job.New(e) }},
 		{resourcequota.Name, func(e control.Env, _ Config) control.Controller { return resourcequota.New(e) }},
 		{disruption.Name, func(e control.Env, _ Config) control.Controller { return disruption.New(e) }},
+		{roleaggregation.Name, func(e control.Env, _ Config) control.Controller { return roleaggregation.New(e) }},
 		{podgc.Name, func(e control.Env, _ Config) control.Controller { return podgc.New(e) }},
 		{nodelifecycle.Name, func(e control.Env, _ Config) control.Controller { return nodelifecycle.New(e) }},
 		{tainteviction.Name, func(e control.Env, _ Config) control.Controller { return tainteviction.New(e) }},

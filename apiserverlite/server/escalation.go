@@ -54,7 +54,7 @@ func (w *writing) mayGrant(obj, old runtime.Object) error {
 
 func (w *writing) mayHold(old runtime.Object, rules []rbacv1.PolicyRule, aggregates bool) error {
 	a := access{verb: "escalate", group: w.res.Storage.Group, resource: w.res.Storage.Resource, namespace: w.namespace}
-	if old != nil {
+	if old != nil || w.updating { // a POST names nobody
 		a.name = w.name
 	}
 	if w.s.authorize(*w.user, a).allowed {

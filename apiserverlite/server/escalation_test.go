@@ -106,3 +106,48 @@ func TestApplyThatCreatesNeedsCreate(t *testing.T) {
 		t.Errorf("apply of one that is there: %v", err)
 	}
 }
+
+// TestRolesArePartsOfRoles: a role with the label is part of admin, through edit and view, whether a controller has written it there or not.
+func TestRolesArePartsOfRoles(t *testing.T) {
+	f := startRBAC(t)
+	admin := f.user(t, "admin").RbacV1()
+	_, err := admin.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "boats", Labels: map[string]string{aggregateTo + "view": "true"}},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{"boats"}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = admin.RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "jane"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "jane"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		group, resource, verb string
+		may                   bool
+	}{{"example.com", "boats", "get", true}, {"example.com", "boats", "delete", false}, {"", "secrets", "create", true}, {"", "resourcequotas", "list", true}, {"", "resourcequotas", "delete", false},
+		{rbacv1.GroupName, "roles", "create", true}, {"", "nodes", "get", false}} {
+		if d := f.authorize(User{Name: "jane"}, access{verb: x.verb, group: x.group, resource: x.resource, namespace: "default"}); d.allowed != x.may {
+			t.Errorf("%s %s.%s: %v", x.verb, x.resource, x.group, d)
+		}
+	}
+}
+
+// TestEscalationByName: who may escalate one role may write that one and no other; a POST names none.
+func TestEscalationByName(t *testing.T) {
+	f := startRBAC(t)
+	f.allow(t, "writes", rolesRule("get", "create", "update", "patch"))
+	f.allow(t, "one", rbacv1.PolicyRule{Verbs: []string{"escalate"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}, ResourceNames: []string{"x"}})
+	jane := f.user(t, "jane").RbacV1().Roles("default")
+	x := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: []rbacv1.PolicyRule{rule("secrets", "get")}}
+	if _, err := jane.Create(ctx, x, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("POST: %v", err)
+	}
+	body := []byte(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"x"},"rules":[{"apiGroups":[""],"resources":["secrets"],"verbs":["get"]}]}`)
+	if _, err := jane.Patch(ctx, "x", types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "m"}); err != nil {
+		t.Errorf("an apply that makes it: %v", err)
+	}
+	body = []byte(strings.Replace(string(body), `"x"`, `"y"`, 1))
+	if _, err := jane.Patch(ctx, "y", types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "m"}); !apierrors.IsForbidden(err) {
+		t.Errorf("an apply that makes another: %v", err)
+	}
+}

@@ -88,18 +88,27 @@ func (s *Server) rulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyR
 	return nil, false
 }
 
-// aggregated adds the rules that a role takes from others by their labels. Upstream has a controller write them into the role.
+// aggregated adds the rules that a role takes from others by their labels. A controller writes them into the role, as upstream;
+// without it, and before it, the role has them all the same.
 func (s *Server) aggregated(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if r.AggregationRule == nil {
 		return r.Rules
 	}
 	rules := slices.Clone(r.Rules)
-	s.store.Snapshot(clusterRoles).Ascend("", "", func(e *storage.Entry) bool {
-		if o, ok := e.Object.(*rbacv1.ClusterRole); ok && o.Name != r.Name && selected(r.AggregationRule.ClusterRoleSelectors, o.Labels) {
-			rules = append(rules, o.Rules...)
+	seen := map[string]bool{r.Name: true}
+	for take := []*rbacv1.ClusterRole{r}; len(take) > 0; take = take[1:] {
+		if take[0].AggregationRule == nil {
+			continue
 		}
-		return true
-	})
+		s.store.Snapshot(clusterRoles).Ascend("", "", func(e *storage.Entry) bool {
+			if o, ok := e.Object.(*rbacv1.ClusterRole); ok && !seen[o.Name] && selected(take[0].AggregationRule.ClusterRoleSelectors, o.Labels) {
+				seen[o.Name] = true
+				rules = append(rules, o.Rules...)
+				take = append(take, o)
+			}
+			return true
+		})
+	}
 	return rules
 }
 

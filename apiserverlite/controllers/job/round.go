@@ -29,9 +29,9 @@ type round struct {
 	succeeded, failed int32
 	done              indexes // those that have succeeded; nil for a job without indexes
 	// For a job with a limit per index, else nil: the indexes that have failed, and of others the last failed pod, which is kept until another follows.
-	lost indexes
-	held map[int]*corev1.Pod
-	failures          failures
+	lost     indexes
+	held     map[int]*corev1.Pod
+	failures failures
 	// decided is SuccessCriteriaMet or FailureTarget once one of them is to hold.
 	decided *batchv1.JobCondition
 }
