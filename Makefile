@@ -18,7 +18,7 @@ export GOFLAGS := -p=2 -buildvcs=false
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TIMEOUT     ?= 20m
 
-.PHONY: run build test oracle check cross bench soak tools-run tools-test clean
+.PHONY: run build test oracle peer check cross bench soak tools-run tools-test clean
 
 run: build tools-run ## start a cluster and walk one volume from claim to running pod
 	bin/drydock demo
@@ -31,10 +31,14 @@ test: tools-test build ## every test but soak
 	$(GO) test -tags '$(TAGS)' -timeout $(TIMEOUT) ./...
 	cd internal/interop && DRYDOCK_BIN=$(CURDIR)/bin/drydock $(GO) test -timeout $(TIMEOUT) ./...
 	$(MAKE) oracle
+	$(MAKE) peer
 	cd examples/go-operator-test && DRYDOCK_BIN=$(CURDIR)/bin/drydock $(GO) test -timeout $(TIMEOUT) ./...
 
 oracle: ## nodesim against the real kubelet's volume manager; with the product's tags, so that what is compiled is shared
 	cd internal/interop/oracle && $(GO) test -tags '$(TAGS)' -timeout $(TIMEOUT) ./...
+
+peer: ## the API's answers against a server of upstream's own packages on etcd
+	cd internal/interop/peer && $(GO) test -tags '$(TAGS)' -timeout $(TIMEOUT) ./...
 
 check: ## formatting, vet, staticcheck, race tests, import directions
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }

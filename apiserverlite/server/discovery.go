@@ -76,6 +76,9 @@ func newDiscovery(resources []*resource) *discovery {
 		l := d.resources[gv]
 		if l == nil {
 			l = &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+			if gv.Group == "" {
+				l.APIVersion = "" // as upstream's core group has been told of from the start
+			}
 			d.resources[gv] = l
 		}
 		kind := stored[r.Storage]
@@ -107,14 +110,18 @@ func newDiscovery(resources []*resource) *discovery {
 }
 
 func aggregated(r *resource) apidiscoveryv2.APIResourceDiscovery {
-	out := apidiscoveryv2.APIResourceDiscovery{Resource: r.GVR.Resource, ResponseKind: kindIn(r.GVK, r.GVR.GroupVersion()), Scope: apidiscoveryv2.ScopeCluster,
-		SingularResource: r.Singular, Verbs: sorted(r.Verbs), ShortNames: r.ShortNames, Categories: r.Categories}
+	gv := r.GVR.GroupVersion()
+	if !r.Protobuf { // custom resources' kinds are told in full
+		gv = schema.GroupVersion{}
+	}
+	out := apidiscoveryv2.APIResourceDiscovery{Resource: r.GVR.Resource, ResponseKind: kindIn(r.GVK, gv), Scope: apidiscoveryv2.ScopeCluster,
+		SingularResource: r.Singular, Verbs: verbsOf(r), ShortNames: r.ShortNames, Categories: r.Categories}
 	if r.Namespaced {
 		out.Scope = apidiscoveryv2.ScopeNamespace
 	}
 	for _, name := range subNames(r) {
 		sub := r.Subresources[name]
-		out.Subresources = append(out.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: name, ResponseKind: kindIn(subKind(r, sub), r.GVR.GroupVersion()), Verbs: sorted(sub.Verbs)})
+		out.Subresources = append(out.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: name, ResponseKind: kindIn(subKind(r, sub), gv), Verbs: sorted(sub.Verbs)})
 	}
 	return out
 }
@@ -149,11 +156,20 @@ func sorted(v []string) []string {
 	return v
 }
 
+// verbsOf are in the alphabet's order, but for custom resources', which are in the one that upstream wrote them down in.
+func verbsOf(r *resource) []string {
+	out := sorted(r.Verbs)
+	if i := slices.Index(out, "create"); i == 0 && !r.Protobuf {
+		out = slices.Insert(out[1:], max(0, slices.Index(out, "update")-1), "create")
+	}
+	return out
+}
+
 // legacy describes a resource whose objects are stored as that kind, if they are stored.
 func legacy(r *resource, stored schema.GroupVersionKind) []metav1.APIResource {
-	out := []metav1.APIResource{{Name: r.GVR.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK.Kind, Verbs: sorted(r.Verbs),
+	out := []metav1.APIResource{{Name: r.GVR.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK.Kind, Verbs: verbsOf(r),
 		ShortNames: r.ShortNames, Categories: r.Categories}}
-	if r.answer == nil {
+	if r.answer == nil && r.GR() != definitionResource { // upstream's server of definitions tells of no hash
 		out[0].StorageVersionHash = storageVersionHash(stored)
 	}
 	for _, name := range subNames(r) {

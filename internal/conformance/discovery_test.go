@@ -66,7 +66,7 @@ func TestDiscoveryIsWhole(t *testing.T) {
 			for _, r := range list.APIResources {
 				if !strings.Contains(r.Name, "/") {
 					old = append(old, v.GroupVersion+" "+r.Name+" "+r.Kind)
-					if slices.Contains(r.Verbs, "list") && r.StorageVersionHash == "" {
+					if slices.Contains(r.Verbs, "list") && r.StorageVersionHash == "" && r.Name != "customresourcedefinitions" { // of which upstream tells none
 						t.Errorf("%s %s has no storage version hash", v.GroupVersion, r.Name)
 					}
 				}
