@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// The time within which changes are published together: while a page shows them, and
-// while nobody looks. Deriving what a page shows of a node with many volumes costs
-// more than all that the node does.
+// The time within which changes are published together: while a page shows them, and,
+// of the journal alone, while nobody looks.
 const (
 	merge     = 50 * time.Millisecond
 	unwatched = 5 * time.Second
@@ -78,7 +77,8 @@ func (s *Server) follow(ctx context.Context, m *model) error {
 
 // loop applies changes as they come and publishes them: to pages that show them at
 // once when the last time is long ago, else merged; and to whoever begins to look.
-// Before everything is known once, it publishes nothing.
+// Before everything is known once, it publishes nothing. While nobody looks objects are
+// not derived: of a node with many volumes that costs more than all that the node does.
 func (s *Server) loop(ctx context.Context, m *model, changes <-chan observed, synced chan struct{}) error {
 	clock := s.cfg.Lab.Clock
 	spans, sub := s.cfg.Lab.Timeline.Subscribe(4096)
@@ -89,10 +89,14 @@ func (s *Server) loop(ctx context.Context, m *model, changes <-chan observed, sy
 	timer.Stop()
 	var last time.Time
 	ready, armed := false, false
-	publish := func() {
+	publish := func(objects bool) {
 		timer.Stop()
 		armed, last = false, clock.Now()
-		m.publish()
+		if objects {
+			m.publish()
+		} else {
+			m.publishJournal()
+		}
 	}
 	for {
 		select {
@@ -114,23 +118,24 @@ func (s *Server) loop(ctx context.Context, m *model, changes <-chan observed, sy
 			}
 			synced, ready = nil, true
 			m.ready()
-			m.publish()
+			m.publishJournal()
 			close(s.synced)
 		case <-timer.C():
-			publish()
+			publish(s.hub.watched())
 		case told := <-s.looks:
 			if ready && m.dirty() {
-				publish()
+				publish(true)
 			}
 			close(told)
 		}
-		if ready && !armed && m.dirty() {
+		switch {
+		case !ready || armed:
+		case m.dirty() && s.hub.watched():
 			armed = true
-			wait := unwatched
-			if s.hub.watched() {
-				wait = max(0, merge-clock.Since(last))
-			}
-			timer.Reset(wait)
+			timer.Reset(max(0, merge-clock.Since(last)))
+		case m.log.pending():
+			armed = true
+			timer.Reset(unwatched)
 		}
 	}
 }

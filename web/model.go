@@ -218,6 +218,9 @@ func (m *model) dirty() bool { return len(m.marked) > 0 || m.log.pending() }
 // ready is called once everything that existed at the start has been taken in.
 func (m *model) ready() { m.log.sortFirst() }
 
+// publishJournal hands on the journal alone; what is marked stays so.
+func (m *model) publishJournal() { m.hub.publish(nil, nil, m.log.take()) }
+
 // publish derives what is marked and hands it to the hub.
 func (m *model) publish() {
 	put, del := map[string]json.RawMessage{}, []string{}
