@@ -25,7 +25,7 @@ import (
 const (
 	manyVolumes  = 1000
 	manyIdle     = 30 * time.Second // as long as the idle cluster is watched; giving memory back after the burst is in it
-	manyProbes   = 100
+	manyProbes   = 200
 	manyPace     = 100 * time.Millisecond // between two of them
 	maxFirstCall = 5 * time.Millisecond   // p99, from the pod's event at a watcher to the driver's first call because of it
 	idlePerCent  = 1.0                    // of a core, for the whole process
@@ -62,19 +62,18 @@ func thousandVolumes(b *testing.B) {
 		b.Fatal("the driver is not registered")
 	}
 
-	names := make([]string, manyVolumes+manyProbes)
-	for i := range names {
-		names[i] = fmt.Sprintf("v%d", i)
-		fatal(b, boundVolume(ctx, c, names[i]))
-	}
-	before, begin := memory(), time.Now()
-	for _, n := range names[:manyVolumes] {
+	before := memory()
+	names := boundVolumes(ctx, b, c, 0, manyVolumes)
+	begin := time.Now()
+	for _, n := range names {
 		fatal(b, onePod(ctx, c, n))
 	}
-	d.wait(ctx, b, names[:manyVolumes]...)
-	took, each := time.Since(begin), float64(memory()-before)/manyVolumes/1024
+	d.wait(ctx, b, names...)
+	took := time.Since(begin)
+	fatal(b, allRunning(ctx, c, manyVolumes))
+	fatal(b, allTold(ctx, c)) // what follows a mount is no idling
+	each := float64(memory()-before) / manyVolumes / 1024
 
-	fatal(b, allRunning(ctx, c, manyVolumes)) // what follows a mount is no idling
 	cpu := processorTime()
 	t := time.NewTimer(manyIdle)
 	<-t.C
@@ -85,7 +84,7 @@ func thousandVolumes(b *testing.B) {
 	pace := time.NewTicker(manyPace) // a burst would measure the writes that follow the pod before
 	defer pace.Stop()
 	var steps chain
-	for _, n := range names[manyVolumes:] {
+	for _, n := range boundVolumes(ctx, b, c, manyVolumes, manyProbes) {
 		<-pace.C
 		asked := time.Now()
 		fatal(b, onePod(ctx, c, n))
@@ -103,6 +102,16 @@ func thousandVolumes(b *testing.B) {
 	b.Logf("%.0f pods/s with a volume each; %.1f KiB of memory for a pod, its claim and its mounted volume", manyVolumes/took.Seconds(), each)
 	verdict(b, fmt.Sprintf("idle with %d mounted volumes", manyVolumes), fmt.Sprintf("%.2f %% of a core (target %.0f)", idle, idlePerCent), idle <= idlePerCent)
 	verdict(b, "pod's event to the first call", fmt.Sprintf("p50 %s, p99 %s (target %s)", p50.Round(time.Microsecond), p99.Round(time.Microsecond), maxFirstCall), p99 <= maxFirstCall)
+}
+
+// boundVolumes makes n of them, counted from first.
+func boundVolumes(ctx context.Context, b *testing.B, c *cluster.Cluster, first, n int) []string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("v%d", first+i))
+		fatal(b, boundVolume(ctx, c, names[i]))
+	}
+	return names
 }
 
 // boundVolume makes a claim and a volume that are made for each other.
@@ -156,6 +165,30 @@ func allRunning(ctx context.Context, c *cluster.Cluster, want int) error {
 		case <-look.C:
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d pods run: %w", running, want, context.Cause(ctx))
+		}
+	}
+}
+
+// allTold waits until no event has been written for a second.
+func allTold(ctx context.Context, c *cluster.Cluster) error {
+	w, err := c.Client().CoreV1().Events("").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	quiet := time.NewTimer(time.Second)
+	defer quiet.Stop()
+	for {
+		select {
+		case _, open := <-w.ResultChan():
+			if !open {
+				return fmt.Errorf("the watch of events ended: %w", context.Cause(ctx))
+			}
+			quiet.Reset(time.Second)
+		case <-quiet.C:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("there are ever more events: %w", context.Cause(ctx))
 		}
 	}
 }
