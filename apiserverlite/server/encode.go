@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"net/http"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -114,7 +113,7 @@ func (x *exchange) render(rep reply) ([]byte, error) {
 		switch {
 		case x.out.media == mediaJSON:
 			b, err := x.s.jsonOf(x.res, rep.entry)
-			return append(bytes.Clone(b), '\n'), err
+			return append(append(make([]byte, 0, len(b)+1), b...), '\n'), err
 		case x.out.media == mediaProtobuf && x.res.Protobuf:
 			b, err := x.s.rawOf(x.res, rep.entry)
 			return appendEnvelope(make([]byte, 0, len(b)+64), x.res.GVK, b), err

@@ -137,6 +137,9 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		s.groupVersion(w, r, in)
 		return
 	}
+	if in.verb != "watch" { // which keeps its stack, and needs little
+		deepen()
+	}
 	x := &exchange{s: s, r: r, in: in, user: user}
 	rep, err := x.run()
 	if err != nil {

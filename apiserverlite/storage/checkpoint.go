@@ -13,7 +13,7 @@ import (
 const (
 	checkpointDelay = time.Second // after the first write since the last checkpoint
 	checkpointBytes = 4 << 20     // or once that much was written
-	truncateBytes   = 64 << 20    // a WAL file that has grown to this is cut back
+	truncateBytes   = 32 << 20    // a WAL file that has grown to this is cut back; meanwhile it may double
 )
 
 // checkpointer moves pages from the WAL to the database on a connection of its own, so
@@ -29,6 +29,7 @@ type checkpointer struct {
 	done    atomic.Int64  // checkpoints
 	quit    chan struct{}
 	once    sync.Once
+	turn    sync.Mutex // held by a transaction of the writer, and while the WAL is cut back
 }
 
 // newCheckpointer returns nil, on which every method does nothing, for a store without a file.
@@ -90,7 +91,7 @@ func (c *checkpointer) run() {
 				continue
 			}
 		}
-		if err := db.exec("PRAGMA wal_checkpoint(" + c.mode() + ")"); err != nil {
+		if err := c.checkpoint(db); err != nil {
 			c.log.Warn().Err(explain(err)).Msg("checkpoint")
 			_ = db.close() // a fresh connection for the next attempt
 			db = nil
@@ -99,10 +100,24 @@ func (c *checkpointer) run() {
 	}
 }
 
-// mode is passive, which waits for nobody, unless the file has grown too long.
-func (c *checkpointer) mode() string {
-	if fi, err := os.Stat(c.cfg.Path + "-wal"); err == nil && fi.Size() > truncateBytes {
-		return "TRUNCATE"
+// checkpoint is passive, which waits for nobody and holds up nobody. Under writes without a pause there is always
+// something left to move, and the file grows: then the writer waits while the rest is moved and the file
+// cut back. It could not be made to wait by SQLite, which looks for a gap between two transactions.
+func (c *checkpointer) checkpoint(db *database) error {
+	err := db.exec("PRAGMA wal_checkpoint(PASSIVE)")
+	if fi, serr := os.Stat(c.cfg.Path + "-wal"); err != nil || serr != nil || fi.Size() <= truncateBytes {
+		return err
 	}
-	return "PASSIVE"
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	return db.exec("PRAGMA wal_checkpoint(TRUNCATE)")
+}
+
+// writing runs a transaction of the writer.
+func (c *checkpointer) writing(do func() error) error {
+	if c != nil {
+		c.turn.Lock()
+		defer c.turn.Unlock()
+	}
+	return do()
 }

@@ -3,6 +3,7 @@ package storage
 import (
 	"fmt"
 	"maps"
+	"runtime"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -12,6 +13,10 @@ const (
 	batchRequests = 256
 	batchBytes    = 4 << 20
 )
+
+// crowdedFor is how many batches after one of several requests wait for others that are ready to run. A
+// transaction costs as much as ten of its rows, and a lone client waits for nobody.
+const crowdedFor = 8
 
 // writer owns the database connection. Its goroutine takes whatever is queued, commits
 // it in one transaction, publishes, and answers. With one client a batch is one write;
@@ -23,6 +28,7 @@ type writer struct {
 	reserved  Revision
 	persisted map[schema.GroupResource]int64 // rows of the table "resources"
 	suspect   bool                           // the connection failed in a way that a new one may mend
+	crowded   int                            // so many more batches may find company
 }
 
 func (w *writer) run() {
@@ -34,6 +40,14 @@ func (w *writer) run() {
 func (w *writer) gather(first *request) []*request {
 	batch := []*request{first}
 	size := first.bytes()
+	if w.crowded > 0 {
+		runtime.Gosched() // who is about to write joins the batch
+	}
+	defer func() {
+		if w.crowded--; len(batch) > 1 {
+			w.crowded = crowdedFor
+		}
+	}()
 	for len(batch) < batchRequests && size < batchBytes {
 		select {
 		case r, ok := <-w.store.queue:
@@ -76,7 +90,7 @@ func (w *writer) commit(reqs []*request) {
 	if len(b.accepted) == 0 {
 		return
 	}
-	err := w.transact(b)
+	err := w.store.check.writing(func() error { return w.transact(b) })
 	w.store.setHealth(err)
 	if err == nil {
 		w.store.publish(b.events, w.last)
