@@ -57,6 +57,7 @@ func nodes() *Resource {
 		gvk: corev1.SchemeGroupVersion.WithKind("Node"), plural: "nodes", shortNames: []string{"no"}, cluster: true,
 		object: alloc[corev1.Node](), list: alloc[corev1.NodeList](),
 		rules: main, parts: map[string]rules[core.Node]{"status": status},
+		others: map[string]Subresource{"proxy": {Verbs: []string{"create", "delete", "get", "patch", "update"}, GVK: corev1.SchemeGroupVersion.WithKind("NodeProxyOptions")}},
 		fields: func(obj runtime.Object) fields.Set {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
 		},

@@ -50,7 +50,7 @@ func openAPIKind(res *Resource) openapi.Kind {
 			gvk = res.GVK
 		}
 		switch name {
-		case "log", "exec", "attach", "portforward":
+		case "log", "exec", "attach", "portforward", "proxy":
 			continue // streams, not objects
 		}
 		k.Subresources = append(k.Subresources, openapi.Subresource{Name: name, Verbs: sub.Verbs, GVK: gvk})

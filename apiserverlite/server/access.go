@@ -96,7 +96,7 @@ func forbidden(u User, a access) error {
 		where = fmt.Sprintf(" in the namespace %q", a.namespace)
 	}
 	//nolint:staticcheck // upstream's text
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.group, Resource: resource}, a.name,
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.group, Resource: a.resource}, a.name,
 		fmt.Errorf("User %q cannot %s resource %q in API group %q%s", u.Name, a.verb, resource, a.group, where))
 }
 

@@ -242,6 +242,9 @@ func (x *exchange) resolve() error {
 			return badRequest("parse the query: %v", err)
 		}
 	}
+	if x.in.subresource == nodeProxy {
+		return nil // what is there has forms of its own
+	}
 	protobuf := res.Protobuf || x.in.subresource != "" && !x.sub.GVK.Empty()
 	of := offer{protobuf: protobuf, table: res.Table != nil, partial: x.in.verb != "list" && x.in.verb != "deletecollection", partials: x.in.verb == "list"}
 	out, ok := negotiate(x.r, of)

@@ -68,6 +68,8 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// Address is what legacy discovery tells clients, host:port. It may be empty.
 	Address string
+	// Kubelet finds what a node's kubelet serves, for nodes/NAME/proxy; ErrNoKubelet if it does not answer. Nil: there are none.
+	Kubelet func(node string) (http.Handler, error)
 	// WatchQueue bounds the events that wait for one watching client; zero is the store's default.
 	WatchQueue int
 }

@@ -10,11 +10,15 @@ import (
 
 // subresource serves what is below an object. Those with a strategy write the object itself.
 func (x *exchange) subresource(ctx context.Context) (reply, error) {
-	if len(x.in.rest) > 0 {
+	proxy := x.in.subresource == nodeProxy
+	if len(x.in.rest) > 0 && !proxy {
 		return reply{}, pathNotFound()
 	}
 	if !slices.Contains(x.sub.Verbs, x.in.verb) {
 		return reply{}, x.noMethod()
+	}
+	if proxy {
+		return x.toNode()
 	}
 	if x.sub.Strategy != nil {
 		switch x.in.verb {

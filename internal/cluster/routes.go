@@ -17,8 +17,6 @@ func (c *Cluster) routes() http.Handler {
 		r.Handle(p+"/*", apiHandler)
 	}
 	r.Handle("/version", apiHandler)
-	r.Get("/api/v1/nodes/{node}/proxy", c.proxyToNode)
-	r.Get("/api/v1/nodes/{node}/proxy/*", c.proxyToNode)
 	var cloud http.Handler = http.HandlerFunc(noCloud)
 	if c.cloud != nil {
 		cloud = c.cloud
