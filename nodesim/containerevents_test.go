@@ -139,6 +139,10 @@ func TestEphemeralContainers(t *testing.T) {
 	}
 	add("probe", "vol-a")
 	w.watchUntil("the probe runs", "pods", func() bool { return is("probe").State.Running != nil })
+	want := []string{"Normal spec.containers{app} Created: Container created", "Normal spec.containers{app} Started: Container started",
+		"Normal spec.ephemeralContainers{shell} Created: Container created", "Normal spec.ephemeralContainers{shell} Started: Container started",
+		"Normal spec.ephemeralContainers{probe} Created: Container created", "Normal spec.ephemeralContainers{probe} Started: Container started"}
+	w.waitNews("p", want...) // a kill takes what is not written yet
 	w.killKubelet()
 	w.startKubelet() // they go on
 	advance(w, 5*time.Second)
@@ -160,12 +164,8 @@ func TestEphemeralContainers(t *testing.T) {
 	}
 	w.deletePod("p")
 	w.waitGone("p")
-	want := []string{"Normal spec.containers{app} Created: Container created", "Normal spec.containers{app} Started: Container started",
-		"Normal spec.ephemeralContainers{shell} Created: Container created", "Normal spec.ephemeralContainers{shell} Started: Container started",
-		"Normal spec.ephemeralContainers{probe} Created: Container created", "Normal spec.ephemeralContainers{probe} Started: Container started",
-		"Warning spec.ephemeralContainers{lost} Failed: Error: cannot find volume \"vol-nowhere\" to mount into container \"lost\"",
-		"Normal spec.containers{app} Killing: Stopping container app", "Normal spec.ephemeralContainers{shell} Killing: Stopping container shell"}
-	w.waitNews("p", want...)
+	w.waitNews("p", append(want, "Warning spec.ephemeralContainers{lost} Failed: Error: cannot find volume \"vol-nowhere\" to mount into container \"lost\"",
+		"Normal spec.containers{app} Killing: Stopping container app", "Normal spec.ephemeralContainers{shell} Killing: Stopping container shell")...)
 	w.checkClean()
 }
 

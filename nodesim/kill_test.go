@@ -70,7 +70,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Run(kind+"/"+p.Name, func(t *testing.T) {
 				t.Parallel() // they wait for pauses most of the time
 				w := newWorld(t)
-				w.hurryBy(15) // faster, and on a busy machine no driver registers in time
+				w.hurryBy(15)             // faster, and on a busy machine no driver registers in time
 				if kind == "filesystem" { // so that its ownership is walked
 					w.addDriver(func(d *storagev1.CSIDriver) { file := storagev1.FileFSGroupPolicy; d.Spec.FSGroupPolicy = &file })
 				}
