@@ -228,6 +228,9 @@ func TestContainerStatusFields(t *testing.T) {
 		{Name: "vol-a", MountPath: "/rro", ReadOnly: true, RecursiveReadOnly: &on}}, got.VolumeMounts); d != "" {
 		t.Errorf("mounts (-want +got):\n%s", d)
 	}
+	if h := w.nodeObject().Status.RuntimeHandlers; len(h) != 1 || !*h[0].Features.RecursiveReadOnlyMounts {
+		t.Errorf("the node does not say that it can: %+v", h)
+	}
 	if d := cmp.Diff(&p.Spec.Containers[0].Resources, got.Resources); d != "" {
 		t.Errorf("resources (-want +got):\n%s", d)
 	}
