@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
@@ -207,9 +208,30 @@ func (k kernel) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstyp
 	return k.MountSensitive(source, target, fstype, options, sensitive)
 }
 
+// How long Unmount bears with a mount that is busy, and its first pause of it.
+const (
+	busyFor   = 500 * time.Millisecond
+	busyPause = time.Millisecond
+)
+
+// unmount waits out what only seems to be busy. A program that this process starts,
+// for another volume perhaps, has for a moment every file that is open here, until it
+// has become that program; so a mount can be busy although all its files are closed.
+// Nothing tells when that is over.
+func unmount(target string) error {
+	end := time.Now().Add(busyFor)
+	for pause := busyPause; ; pause *= 2 {
+		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
 // Unmount takes the topmost mount at target away. A target that exists and is not mounted is no error.
 func (k kernel) Unmount(target string) error {
-	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	err := unmount(target)
 	if errors.Is(err, unix.EINVAL) {
 		is, e := k.IsMountPoint(target)
 		if e == nil && !is {

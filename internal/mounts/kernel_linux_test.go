@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -129,4 +131,44 @@ func TestParseOptions(t *testing.T) {
 		!slices.Equal(o.params, []string{"ro", "discard", "commit=5"}) {
 		t.Errorf("%+v", o)
 	}
+}
+
+// TestUnmountWhileProgramsStart: a program that is being started holds for a moment
+// what is open here, and keeps no unmount from working. What is open stays busy.
+func TestUnmountWhileProgramsStart(t *testing.T) {
+	needsRoot(t)
+	n, k := newNode(t), New()
+	dir := n.target("a")
+	stop := make(chan struct{})
+	var starters sync.WaitGroup
+	for range 3 {
+		starters.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					exec.Command("/bin/true").Run()
+				}
+			}
+		})
+	}
+	for range 150 {
+		n.must(k.Mount("tmpfs", dir, "tmpfs", nil))
+		f, err := os.Create(filepath.Join(dir, "f"))
+		n.must(err)
+		_, err = f.WriteString("x") // something has to happen while it is open
+		n.must(errors.Join(err, f.Close()))
+		n.must(k.Unmount(dir))
+	}
+	close(stop)
+	starters.Wait()
+	n.must(k.Mount("tmpfs", dir, "tmpfs", nil))
+	f, err := os.Create(filepath.Join(dir, "f"))
+	n.must(err)
+	if err := k.Unmount(dir); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("unmounted with an open file: %v", err)
+	}
+	n.must(f.Close())
+	n.must(k.Unmount(dir))
 }
