@@ -53,8 +53,9 @@ func TestLocalVolumes(t *testing.T) {
 		if i%100 == 0 { // the worker may not have begun to wait yet
 			advance(w, 2*time.Minute)
 		}
-		if b, _ := os.ReadFile(filepath.Join(w.path(p, "cfg"), "a")); string(b) == "one" {
-			break
+		b, _ := os.ReadFile(filepath.Join(w.path(p, "cfg"), "a"))
+		if _, err := os.Lstat(filepath.Join(w.path(p, "cfg"), "b")); err != nil && string(b) == "one" {
+			break // the name of what is gone goes last
 		}
 		w.pause()
 	}
