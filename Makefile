@@ -55,6 +55,7 @@ cross: ## compile the cloud for other systems ("check" looks at all of the modul
 
 bench: build tools-run ## the performance claims, each against its floor in the same run
 	$(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./internal/bench
+	cd internal/interop/peer && DRYDOCK_BIN=$(CURDIR)/bin/drydock $(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) .
 
 soak: ## long random runs
 	.ci/soak
