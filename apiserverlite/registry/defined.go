@@ -61,6 +61,16 @@ func Define(d *apiextensionsv1.CustomResourceDefinition) ([]*Resource, error) {
 	return out, nil
 }
 
+// successor is the first served version, in the order of their maturity, that is above one and not deprecated; there may be none.
+func successor(d *apiextensionsv1.CustomResourceDefinition, than string) (best string) {
+	for _, v := range d.Spec.Versions {
+		if v.Served && !v.Deprecated && version.CompareKubeAwareVersionStrings(v.Name, than) > 0 && (best == "" || version.CompareKubeAwareVersionStrings(v.Name, best) > 0) {
+			best = v.Name
+		}
+	}
+	return best
+}
+
 func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) (*Resource, error) {
 	s, err := structuralOf(v)
 	if err != nil {
@@ -68,7 +78,14 @@ func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 	}
 	gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
 	names, namespaced := d.Status.AcceptedNames, d.Spec.Scope == apiextensionsv1.NamespaceScoped
-	k := &defined{gvk: gv.WithKind(names.Kind), namespaced: namespaced, schema: s, values: newValues(s)}
+	k := &defined{gvk: gv.WithKind(names.Kind), namespaced: namespaced, schema: s, values: newValues(s), others: map[string]*structural.Structural{}}
+	for i := range d.Spec.Versions {
+		if o := &d.Spec.Versions[i]; o.Name != v.Name {
+			if k.others[o.Name], err = structuralOf(o); err != nil {
+				return nil, err
+			}
+		}
+	}
 	r := &Resource{
 		GVR: gv.WithResource(names.Plural), GVK: k.gvk, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories, Namespaced: namespaced,
 		Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
@@ -96,12 +113,18 @@ func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 		to := schema.GroupVersion{Group: gv.Group, Version: main}.WithKind(names.Kind)
 		r.ToStorage = func(o runtime.Object) (runtime.Object, error) {
 			o.GetObjectKind().SetGroupVersionKind(to)
+			if u, ok := o.(*unstructured.Unstructured); ok { // what the stored version does not know is not kept
+				pruneUnknown(u.Object, k.others[main], true)
+			}
 			return o, nil
 		}
 	}
 	r.Custom = &Custom{Coerce: k.coerce, Types: sync.OnceValues(k.types), Models: k.models(names.ListKind), ListKind: names.ListKind, Stored: v.Storage}
 	if v.Deprecated {
 		r.Custom.Deprecation = fmt.Sprintf("%s %s is deprecated", gv, names.Kind)
+		if better := successor(d, v.Name); better != "" {
+			r.Custom.Deprecation += fmt.Sprintf("; use %s/%s %s", gv.Group, better, names.Kind)
+		}
 		if v.DeprecationWarning != nil {
 			r.Custom.Deprecation = *v.DeprecationWarning
 		}
@@ -173,6 +196,7 @@ type defined struct {
 	namespaced bool
 	status     bool // has a status subresource
 	schema     *structural.Structural
+	others     map[string]*structural.Structural // of the other versions
 	values     interface{ Validate(any) *valueResult }
 }
 
@@ -192,9 +216,13 @@ func (k *defined) read(o runtime.Object) (runtime.Object, error) {
 		return u, nil
 	}
 	u = u.DeepCopy()
+	stored := k.schema
+	if s, found := k.others[u.GroupVersionKind().Version]; found {
+		stored = s
+	}
+	fillDefaults(u.Object, stored) // it is defaulted as what it is stored as, not as what it is read as
 	u.SetGroupVersionKind(k.gvk)
 	pruneUnknown(u.Object, k.schema, true)
-	fillDefaults(u.Object, k.schema)
 	return u, nil
 }
 

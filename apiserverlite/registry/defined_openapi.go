@@ -83,6 +83,13 @@ func (k *defined) types() (managedfields.TypeConverter, error) {
 		p.Default = nil
 	})
 	models[k.modelName()] = s
+	for v, schema := range k.others { // in which managers may have written, too
+		other := *k
+		other.gvk.Version, other.schema = v, schema
+		m := other.model()
+		eachSchema(m, func(p *spec.Schema) { p.Default = nil })
+		models[other.modelName()] = m
+	}
 	preserve, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
 	c, err := managedfields.NewTypeConverter(models, preserve)
 	if err != nil {

@@ -34,13 +34,45 @@ func validateSchema(v *apiextensionsv1.CustomResourceDefinitionVersion, at *fiel
 	}
 	var errs field.ErrorList
 	if v.Schema.OpenAPIV3Schema.Type != "object" {
-		errs = append(errs, field.Invalid(at.Child("type"), v.Schema.OpenAPIV3Schema.Type, "must be object at the root"))
+		return field.ErrorList{field.Invalid(at.Child("type"), v.Schema.OpenAPIV3Schema.Type, "must be object at the root")}
 	}
+	errs = append(errs, validateLists(s, at)...)
 	errs = append(errs, structural.ValidateStructural(at, s)...)
 	if len(errs) > 0 {
 		return errs
 	}
 	return validateDefaults(s, at)
+}
+
+// validateLists checks the keys of lists that are maps.
+func validateLists(s *structural.Structural, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	keys := at.Child("x-kubernetes-list-map-keys")
+	switch isMap := s.XListType != nil && *s.XListType == "map"; {
+	case !isMap && len(s.XListMapKeys) > 0 && s.XListType == nil:
+		errs = append(errs, field.Required(at.Child("x-kubernetes-list-type"), "must be map if x-kubernetes-list-map-keys is non-empty"))
+	case !isMap && len(s.XListMapKeys) > 0:
+		errs = append(errs, field.Invalid(at.Child("x-kubernetes-list-type"), *s.XListType, "must be map if x-kubernetes-list-map-keys is non-empty"))
+	case isMap && len(s.XListMapKeys) == 0:
+		errs = append(errs, field.Required(keys, "must not be empty if x-kubernetes-list-type is map"))
+	case isMap && s.Items == nil:
+		errs = append(errs, field.Required(at.Child("items"), "must have a schema if x-kubernetes-list-type is map"))
+	case isMap && s.Items.Type != "object":
+		errs = append(errs, field.Invalid(at.Child("items").Child("type"), s.Items.Type, "must be object if parent array's x-kubernetes-list-type is map"))
+	case isMap:
+		for _, k := range s.XListMapKeys {
+			if _, found := s.Items.Properties[k]; !found {
+				errs = append(errs, field.Invalid(keys, s.XListMapKeys, "entries must all be names of item properties"))
+			}
+		}
+	}
+	for name, p := range s.Properties {
+		errs = append(errs, validateLists(&p, at.Child("properties").Key(name))...)
+	}
+	if s.Items != nil {
+		errs = append(errs, validateLists(s.Items, at.Child("items"))...)
+	}
+	return errs
 }
 
 // validateDefaults checks each default against the part of the schema that it is for.

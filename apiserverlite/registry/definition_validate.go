@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -70,11 +71,14 @@ func validateVersions(d *apiextensionsv1.CustomResourceDefinition, spec *field.P
 	var errs field.ErrorList
 	at := spec.Child("versions")
 	seen, twice, storage := map[string]bool{}, false, 0
-	shared := sharedParts(d.Spec.Versions, spec)
+	shared, shown := sharedParts(d.Spec.Versions, spec), internalVersions(d)
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
 		if msgs := utilvalidation.IsDNS1035Label(v.Name); len(msgs) > 0 {
 			errs = append(errs, field.Invalid(at.Index(i).Child("name"), v.Name, strings.Join(msgs, ",")))
+			if i == 0 { // upstream keeps the first one's name a second time
+				errs = append(errs, field.Invalid(spec.Child("version"), v.Name, strings.Join(msgs, ",")))
+			}
 		}
 		twice = twice || seen[v.Name]
 		seen[v.Name] = true
@@ -86,12 +90,21 @@ func validateVersions(d *apiextensionsv1.CustomResourceDefinition, spec *field.P
 		errs = append(errs, validateVersion(v, at.Index(i), parts)...)
 	}
 	if twice {
-		errs = append(errs, field.Invalid(at, len(d.Spec.Versions), "must contain unique version names"))
+		errs = append(errs, field.Invalid(at, shown, "must contain unique version names"))
 	}
 	if storage != 1 {
-		errs = append(errs, field.Invalid(at, len(d.Spec.Versions), "must have exactly one version marked as storage version"))
+		errs = append(errs, field.Invalid(at, shown, "must have exactly one version marked as storage version"))
 	}
 	return errs
+}
+
+// internalVersions are the versions as an error shows them: in upstream's internal form.
+func internalVersions(d *apiextensionsv1.CustomResourceDefinition) []apiextensions.CustomResourceDefinitionVersion {
+	in, out := d.Spec.DeepCopy(), apiextensions.CustomResourceDefinitionSpec{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinitionSpec_To_apiextensions_CustomResourceDefinitionSpec(in, &out, nil); err != nil || out.Versions == nil {
+		return []apiextensions.CustomResourceDefinitionVersion{}
+	}
+	return out.Versions
 }
 
 // versionParts are where the parts of a version stand in the definition; nil is a part that needs no look.
@@ -228,14 +241,13 @@ func validateNames(n apiextensionsv1.CustomResourceDefinitionNames, at *field.Pa
 			errs = append(errs, field.Invalid(p, shown, strings.Join(msgs, ",")))
 		}
 	}
-	for name, value := range map[string]string{"plural": n.Plural, "singular": n.Singular, "kind": n.Kind, "listKind": n.ListKind} {
-		if value == "" {
-			errs = append(errs, field.Required(at.Child(name), ""))
+	for _, f := range []struct{ name, value string }{{"plural", n.Plural}, {"singular", n.Singular}, {"kind", n.Kind}, {"listKind", n.ListKind}} {
+		if f.value == "" {
+			errs = append(errs, field.Required(at.Child(f.name), ""))
 		} else {
-			label(at.Child(name), strings.ToLower(value), value)
+			label(at.Child(f.name), strings.ToLower(f.value), f.value)
 		}
 	}
-	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	for i, s := range n.ShortNames {
 		label(at.Child("shortNames").Index(i), s, s)
 	}

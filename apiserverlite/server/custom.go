@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -95,11 +94,6 @@ func (x *exchange) custom(ctx context.Context) (reply, error) {
 	if c := x.res.Custom; c != nil {
 		if c.Deprecation != "" {
 			x.warnings.add(c.Deprecation)
-		}
-		if d := x.s.defined().byName[x.res.definition]; x.in.verb == "create" && x.in.subresource == "" && d != nil && d.object.DeletionTimestamp != nil {
-			err := apierrors.NewMethodNotSupported(x.res.GR(), x.in.verb)
-			err.ErrStatus.Message = x.in.verb + " not allowed while custom resource definition is terminating"
-			return reply{}, err
 		}
 	}
 	rep, err := x.verb(ctx)

@@ -5,10 +5,14 @@ import (
 	"reflect"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -20,8 +24,30 @@ func (x *exchange) decode(body []byte, m media, validation string) (runtime.Obje
 		if err := nameless(body, m); err != nil {
 			return nil, nil, decodeError(err, nil, x.res.GVK, body)
 		}
+		if err := x.misnamed(body, m); err != nil {
+			return nil, nil, err
+		}
 	}
 	return x.s.codecs.decodeBody(body, m, validation, x.res.New(), x.res.GVK)
+}
+
+// misnamed refuses a custom resource's kind, in its version, that is not the one that is expected.
+func (x *exchange) misnamed(body []byte, m media) error {
+	text := body
+	if m == mediaYAML {
+		var err error
+		if text, err = yaml.YAMLToJSON(body); err != nil {
+			return nil
+		}
+	}
+	var o metav1.PartialObjectMetadata
+	if kjson.UnmarshalCaseSensitivePreserveInts(text, &o) != nil {
+		return nil
+	}
+	if got := o.GroupVersionKind(); got.GroupVersion() == x.res.GVK.GroupVersion() && got.Kind != x.res.GVK.Kind {
+		return apierrors.NewInvalid(got.GroupKind(), o.Name, field.ErrorList{field.Invalid(field.NewPath("kind"), got.Kind, "must be "+x.res.GVK.Kind)})
+	}
+	return nil
 }
 
 // nameless tells what a body that can be read lacks of its kind.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -18,6 +19,16 @@ import (
 type settling struct {
 	registry.Admission
 	s *Server
+}
+
+// Mutate refuses new objects of a definition that is going.
+func (a settling) Mutate(ctx context.Context, at registry.Attributes) error {
+	if at.Resource.Custom != nil && at.Operation == opCreate && at.Subresource == "" {
+		if d := a.s.defined().byName[at.Resource.GR().String()]; d != nil && d.object.DeletionTimestamp != nil {
+			return apierrors.NewForbidden(at.Resource.GR(), at.Name, errors.New("create not allowed while custom resource definition is terminating"))
+		}
+	}
+	return a.Admission.Mutate(ctx, at)
 }
 
 func (a settling) Validate(ctx context.Context, at registry.Attributes) error {

@@ -132,7 +132,7 @@ func TestDefinitionIsServedAtOnce(t *testing.T) {
 		}
 	}
 	_, _, body := f.call(t, call{method: "GET", path: "/apis", accept: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"})
-	if !strings.Contains(body, `"responseKind":{"group":"","version":"","kind":"Vault"}`) {
+	if !strings.Contains(body, `"responseKind":{"group":"dock.example.com","version":"v1","kind":"Vault"}`) {
 		t.Errorf("aggregated discovery lacks Vault")
 	}
 }
@@ -308,7 +308,7 @@ func TestDefinitionGoesAfterItsInstances(t *testing.T) {
 	if _, err := vaults.Get(ctx, "free", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the free instance: %v", err)
 	}
-	if code, _, body := f.call(t, call{method: "POST", path: vaultsPath, body: vault("late", `{"size":1}`)}); code != 405 || !strings.Contains(body, "terminating") {
+	if code, _, body := f.call(t, call{method: "POST", path: vaultsPath, body: vault("late", `{"size":1}`)}); code != 403 || !strings.Contains(body, "terminating") {
 		t.Errorf("create while terminating: %d %s", code, body)
 	}
 	if _, err := vaults.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {

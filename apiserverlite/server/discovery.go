@@ -147,6 +147,9 @@ func subNames(r *resource) []string {
 		out = append(out, n)
 	}
 	sort.Strings(out)
+	if !r.Protobuf && r.Custom != nil { // the order in which upstream wrote custom resources' down
+		slices.Reverse(out)
+	}
 	return out
 }
 

@@ -72,7 +72,9 @@ func (t *tracker) manager(w *writing) (*managedfields.FieldManager, error) {
 }
 
 // scales is the field manager of the Scale kind, which all workloads share.
-func (t *tracker) scales() (*managedfields.FieldManager, error) { return t.questions(scaleKind, "scale") }
+func (t *tracker) scales() (*managedfields.FieldManager, error) {
+	return t.questions(scaleKind, "scale")
+}
 
 // once returns a field manager that was made before, or makes it.
 func (t *tracker) once(k trackKey, build func(managedfields.TypeConverter) (*managedfields.FieldManager, error)) (*managedfields.FieldManager, error) {

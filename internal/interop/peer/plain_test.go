@@ -82,8 +82,11 @@ func (p *playing) value(key string, v any) any {
 		}
 		return out
 	case []any:
-		if key == "managedFields" {
+		switch key {
+		case "managedFields":
 			v = byManager(v)
+		case "causes": // of a schema's properties, whose order is nobody's
+			v = slices.SortedStableFunc(slices.Values(v), func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		}
 		out := make([]any, len(v))
 		for i, e := range v {
@@ -96,6 +99,9 @@ func (p *playing) value(key string, v any) any {
 			return text{frame: revision, names: []string{"resourceVersion " + v}}
 		case key == "continue" && v != "", key == "token", key == "serverAddress":
 			return text{frame: "<" + key + ">"}
+		case key == "message" && strings.Contains(v, " is invalid: ["):
+			start, _, _ := strings.Cut(v, " is invalid: [")
+			return p.text(start + " is invalid: <the causes>")
 		case key == "cells" && seconds.MatchString(v):
 			return text{frame: "<age>"}
 		}
@@ -110,6 +116,10 @@ func byManager(entries []any) []any {
 		m, _ := e.(map[string]any)
 		return fmt.Sprint(m["operation"], m["manager"], m["subresource"])
 	}
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e any) bool {
+		m, _ := e.(map[string]any)
+		return m["manager"] == "peer-kinds" // upstream's controllers, where ours has none
+	})
 	return slices.SortedStableFunc(slices.Values(entries), func(a, b any) int { return strings.Compare(of(a), of(b)) })
 }
 
@@ -127,6 +137,21 @@ func (p pairs) same(theirs, ours string) bool {
 		return true
 	}
 	return a == ours && b == theirs
+}
+
+// forget unpairs the revisions of two answers: upstream's controllers are going to write what they are about once more.
+func (p pairs) forget(theirs, ours *corpus.Answer) {
+	a, b := revisionOf(theirs), revisionOf(ours)
+	delete(p.theirs, p.ours[a])
+	delete(p.ours, a)
+	delete(p.ours, p.theirs[b])
+	delete(p.theirs, b)
+}
+
+func revisionOf(a *corpus.Answer) string {
+	o, _ := a.Object.(map[string]any)
+	m, _ := o["metadata"].(map[string]any)
+	return fmt.Sprint("resourceVersion ", m["resourceVersion"])
 }
 
 // differences lists where two trees differ.

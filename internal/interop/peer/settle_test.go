@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,9 +40,13 @@ func (w *world) settle(t *testing.T, run corpus.Run, r corpus.Row, path string, 
 	if informed.MatchString(path) {
 		time.Sleep(informerTime)
 	}
-	if strings.Contains(path, "/customresourcedefinitions") {
+	if writesDefinition(r.Method, path) {
 		w.settleDefinition(t, r.Method, path, a)
 	}
+}
+
+func writesDefinition(method, path string) bool {
+	return method != http.MethodGet && strings.Contains(path, "/customresourcedefinitions")
 }
 
 // countQuota is the quota controller's part: it says that nothing is used yet.
@@ -76,26 +81,62 @@ func (w *world) settleDefinition(t *testing.T, method, path string, a *corpus.An
 	if err := json.Unmarshal([]byte(a.Raw), &d); err != nil {
 		t.Fatal(err)
 	}
-	definitions := w.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	if method != http.MethodPost && method != http.MethodDelete {
+		time.Sleep(informerTime) // what was served before goes on to be for so long
+	}
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		now, err := definitions.Get(ctx, d.Name, metav1.GetOptions{})
+		now, err := w.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, d.Name, metav1.GetOptions{})
 		switch {
 		case method == http.MethodDelete && apierrors.IsNotFound(err):
-			return true, nil
+			_, err := w.objects(ctx, &d)
+			return apierrors.IsNotFound(err), nil
 		case err != nil:
 			return false, err
-		case method == http.MethodDelete, !apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established):
-			return false, nil
+		case now.DeletionTimestamp != nil: // it goes, or waits for its objects' finalizers
+			c := apihelpers.FindCRDCondition(now, apiextensionsv1.Terminating)
+			left, err := w.objects(ctx, now)
+			going := !slices.ContainsFunc(left, func(m metav1.PartialObjectMetadata) bool { return m.DeletionTimestamp == nil })
+			return err == nil && len(left) > 0 && going && c != nil && c.Reason != "InstanceDeletionPending", nil
+		case apihelpers.IsCRDConditionFalse(now, apiextensionsv1.NamesAccepted):
+			return true, nil
 		}
-		for _, v := range now.Spec.Versions {
-			err := w.extensions.Discovery().RESTClient().Get().AbsPath("/apis", now.Spec.Group, v.Name, now.Spec.Names.Plural).Do(ctx).Error()
-			if v.Served && err != nil {
-				return false, nil
-			}
-		}
-		return true, nil
+		return apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established) && w.serves(ctx, now), nil
 	})
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
+}
+
+// objects lists what there is of a definition.
+func (w *world) objects(ctx context.Context, d *apiextensionsv1.CustomResourceDefinition) ([]metav1.PartialObjectMetadata, error) {
+	for _, v := range d.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		b, err := w.extensions.Discovery().RESTClient().Get().AbsPath("/apis", d.Spec.Group, v.Name, d.Spec.Names.Plural).DoRaw(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var l metav1.PartialObjectMetadataList
+		err = json.Unmarshal(b, &l)
+		return l.Items, err
+	}
+	return nil, nil
+}
+
+// serves tells whether what a definition defines is served and told of.
+func (w *world) serves(ctx context.Context, d *apiextensionsv1.CustomResourceDefinition) bool {
+	for _, v := range d.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		if w.extensions.Discovery().RESTClient().Get().AbsPath("/apis", d.Spec.Group, v.Name, d.Spec.Names.Plural).Do(ctx).Error() != nil {
+			return false
+		}
+		l, err := w.extensions.Discovery().ServerResourcesForGroupVersion(d.Spec.Group + "/" + v.Name)
+		if err != nil || !slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Name == d.Spec.Names.Plural }) {
+			return false
+		}
+	}
+	return true
 }
