@@ -27,6 +27,7 @@ type fleet struct {
 	*world // the API, and the first node
 	nodes  []*world
 	watch  *fleetOrders
+	disks  *disks
 }
 
 // single tells whether only one node at a time may have a volume.
@@ -38,6 +39,10 @@ func newFleet(t *testing.T) *fleet {
 	f.watch = &fleetOrders{staged: map[string]map[string]bool{}, alive: map[string]map[string]bool{}, targets: map[string]map[string]bool{}, busy: map[string]string{}}
 	base := newBareWorld(t)
 	f.world = base
+	f.disks = &disks{dir: filepath.Join(base.root, "disks"), acked: map[string]uint64{}, wrong: f.watch.wrong}
+	if err := os.Mkdir(f.disks.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	stop := f.runAttachController()
 	for _, name := range []string{"n1", "n2", "n3"} {
 		n := base
@@ -49,7 +54,7 @@ func newFleet(t *testing.T) *fleet {
 		}
 		n.guest = newGuest(driverName, name, n.mounter)
 		n.guest.fits(100)
-		n.guest.contents = &contents{at: map[string]string{}, wrong: f.watch.wrong}
+		n.guest.contents = &contents{at: map[string]string{}, disks: f.disks}
 		n.mounter.UnmountFunc = n.guest.contents.unmounted
 		n.guest.order = func(method, volume, target string) { f.watch.begin(n, method, volume, target) }
 		n.guest.ended = func(method, volume, target string, err error) { f.watch.end(n, method, volume, target, err) }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,7 +171,7 @@ func TestModelOfThreeNodes(t *testing.T) {
 		seed = s
 	}
 	t.Logf("seed %d; set DRYDOCK_MODEL_SEED to play the same histories", seed)
-	var done atomic.Int64
+	var done, writes atomic.Int64
 	slots := make(chan struct{}, 4) // histories at once: more would only wait for the processor
 	for h := range max(1, modelSteps()/perHistory) {
 		t.Run(fmt.Sprintf("history %d of seed %d", h, seed), func(t *testing.T) {
@@ -189,9 +188,10 @@ func TestModelOfThreeNodes(t *testing.T) {
 			}
 			m.finish()
 			m.close()
+			writes.Add(m.disks.writes())
 		})
 	}
-	t.Cleanup(func() { t.Logf("%d steps", done.Load()) })
+	t.Cleanup(func() { t.Logf("%d steps, %d writes that had to stay", done.Load(), writes.Load()) })
 }
 
 // model is one history.
@@ -247,7 +247,7 @@ func (m *model) revive() {
 func (m *model) step() {
 	m.revive()
 	n := m.nodes[m.rng.IntN(len(m.nodes))]
-	what := m.pick("create", "create", "create", "delete", "delete", "delete", "kill", "down", "up", "fault", "heal", "point", "api", "force", "wait", "resync")
+	what := m.pick("create", "create", "create", "delete", "delete", "delete", "kill", "down", "up", "fault", "heal", "point", "api", "force", "wait", "resync", "write", "write")
 	m.steps = append(m.steps, what+" "+n.name)
 	switch what {
 	case "create":
@@ -287,6 +287,40 @@ func (m *model) step() {
 		n.pause()
 	case "resync":
 		advance(m.world, 90*time.Second)
+	case "write":
+		m.write()
+	}
+}
+
+// write lets the containers of the pods that run write to their volumes. Nobody has asked
+// for their end, so whatever dies meanwhile, the volumes are there.
+func (m *model) write() {
+	wrote := false
+	for range 20 { // they may be about to run
+		for _, name := range m.names() {
+			p, err := m.client.CoreV1().Pods(namespace).Get(m.ctx, name, metav1.GetOptions{})
+			if m.must(p, err); p.Status.Phase == v1.PodRunning {
+				m.eachClaim(p, func(volume, path string) {
+					m.must(nil, m.disks.write(volume, path))
+					wrote = true
+				})
+			}
+		}
+		if wrote {
+			return
+		}
+		m.nodes[0].pause()
+	}
+}
+
+// eachClaim finds the filesystem volumes of a pod's claims.
+func (m *model) eachClaim(p *v1.Pod, f func(volume, path string)) {
+	for _, v := range p.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; c != nil && !usesBlock(p, v.Name) {
+			path, err := PodVolumePath(m.on(p.Spec.NodeName).root, p, v.Name, "pv-"+c.ClaimName)
+			m.must(path, err)
+			f("vol-"+c.ClaimName, path)
+		}
 	}
 }
 
@@ -399,15 +433,10 @@ func (m *model) awaitUp(name string) {
 		}
 	}
 	m.waitRunning(name)
-	for _, v := range p.Spec.Volumes {
-		if c := v.PersistentVolumeClaim; c != nil && !usesBlock(p, v.Name) {
-			path, err := PodVolumePath(m.on(p.Spec.NodeName).root, p, v.Name, "pv-"+c.ClaimName)
-			m.must(path, err)
-			if b, err := os.ReadFile(filepath.Join(path, heldBy)); err != nil || string(b) != "vol-"+c.ClaimName {
-				m.t.Fatalf("pod %s runs without its volume %s: %q %v", name, v.Name, b, err)
-			}
-		}
-	}
+	m.eachClaim(p, func(volume, path string) {
+		m.disks.look(volume, path)
+		m.must(nil, m.disks.write(volume, path)) // for the next pod
+	})
 }
 
 func (f *fleet) on(node string) *world {
