@@ -36,6 +36,7 @@ const (
 // fail and take their time, and workers of pods. It outlives the manager's lives.
 type earth struct {
 	seed   uint64
+	calm   bool // nothing fails, and all that takes time takes little
 	root   string
 	client *fake.Clientset
 
@@ -66,8 +67,8 @@ const (
 	terminated
 )
 
-func newEarth(seed uint64, root string) *earth {
-	e := &earth{seed: seed, root: root, client: fake.NewSimpleClientset(), turns: map[string]int{}, //nolint:staticcheck // SA1019: no field management is wanted
+func newEarth(seed uint64, calm bool, root string) *earth {
+	e := &earth{seed: seed, calm: calm, root: root, client: fake.NewSimpleClientset(), turns: map[string]int{}, //nolint:staticcheck // SA1019: no field management is wanted
 		staged: map[string]bool{}, published: map[string]map[types.UID]bool{}, pods: map[types.UID]*earthPod{},
 		attached: map[UniqueName]bool{}, cached: map[UniqueName]bool{}}
 	e.must(e.client.CoreV1().Nodes().Create(context.Background(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}))
@@ -81,7 +82,7 @@ func newEarth(seed uint64, root string) *earth {
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: size}}, metav1.CreateOptions{}))
 	}
 	e.client.PrependReactor("get", "*", func(a ktesting.Action) (bool, runtime.Object, error) {
-		if e.luck("api "+a.GetResource().Resource, 8) == 0 {
+		if !e.calm && e.luck("api "+a.GetResource().Resource, 8) == 0 {
 			return true, nil, errors.New("the API does not answer")
 		}
 		return false, nil, nil
@@ -123,6 +124,9 @@ func (e *earth) luck(what string, n int) int {
 // it failed for good leaves nothing of it behind.
 func (e *earth) act(ctx context.Context, what string, effect, undo func()) error {
 	pauses := []time.Duration{time.Minute * 3, 20 * time.Second, time.Second, 50 * time.Millisecond, 0, 0, 0, 0}
+	if e.calm {
+		pauses = pauses[2:]
+	}
 	if d := pauses[e.luck("pause "+what, len(pauses))]; d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -132,7 +136,11 @@ func (e *earth) act(ctx context.Context, what string, effect, undo func()) error
 			return volumeplugin.AsUncertain(ctx.Err())
 		}
 	}
-	switch e.luck(what, 9) {
+	turn := 8
+	if !e.calm {
+		turn = e.luck(what, 9)
+	}
+	switch turn {
 	case 0:
 		e.do(undo)
 		return errors.New(what + " failed")
