@@ -16,7 +16,7 @@ type Options struct {
 	// Clock stamps what a rule of a kind dates (a volume's last change of phase). Nil is the real one.
 	Clock clock.PassiveClock
 	// TokenVolume makes admission add the projected volume with the service account's token to pods that
-	// do not opt out, as upstream does. Off by default: leave it off while nodes cannot mount such a volume.
+	// do not opt out, as upstream does. Off by default: few pods without containers read a token, and each would cost its node a tmpfs.
 	TokenVolume bool
 	// RootCA is the certificate (PEM) by which pods know the API server. If it is set, the first namespaces
 	// have it from the start.

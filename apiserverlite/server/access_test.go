@@ -4,12 +4,15 @@ import (
 	"net/http"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // known users of these tests, by token.
@@ -119,5 +122,56 @@ func TestRolesCount(t *testing.T) {
 	}
 	if !sar(jane, "", "list", "pods", "", "").Allowed || sar(jane, "", "list", "secrets", "", "").Allowed {
 		t.Error("view looks at pods everywhere, and at no secrets")
+	}
+}
+
+// TestImpersonation: who may acts as another, for as much of the other's identity as they may; nobody else is let do it in silence.
+func TestImpersonation(t *testing.T) {
+	f := startRBAC(t)
+	as := func(token string, i rest.ImpersonationConfig) kubernetes.Interface {
+		t.Helper()
+		cfg := f.config()
+		cfg.BearerToken, cfg.Impersonate = token, i
+		c, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	whoami := func(c kubernetes.Interface) (authenticationv1.UserInfo, error) {
+		r, err := c.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			return authenticationv1.UserInfo{}, err
+		}
+		return r.Status.UserInfo, nil
+	}
+	for _, x := range []struct {
+		as   rest.ImpersonationConfig
+		want authenticationv1.UserInfo
+	}{
+		{rest.ImpersonationConfig{UserName: "joe"}, authenticationv1.UserInfo{Username: "joe", Groups: []string{"system:authenticated"}}},
+		{rest.ImpersonationConfig{UserName: "system:serviceaccount:default:robot"}, authenticationv1.UserInfo{Username: "system:serviceaccount:default:robot",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}}},
+		{rest.ImpersonationConfig{UserName: "joe", UID: "u1", Groups: []string{"a", "b"}, Extra: map[string][]string{"Some/Scope": {"x"}}}, authenticationv1.UserInfo{Username: "joe", UID: "u1",
+			Groups: []string{"a", "b", "system:authenticated"}, Extra: map[string]authenticationv1.ExtraValue{"some/scope": {"x"}}}},
+	} {
+		got, err := whoami(as("admin", x.as))
+		if err != nil || !equality.Semantic.DeepEqual(got, x.want) {
+			t.Errorf("as %+v: %+v %v", x.as, got, err)
+		}
+	}
+	_, err := as("admin", rest.ImpersonationConfig{UserName: "joe"}).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if want := `nodes is forbidden: User "joe" cannot list resource "nodes" in API group "" at the cluster scope`; err == nil || err.Error() != want {
+		t.Errorf("the administrator as joe: %v", err)
+	}
+	_, err = as("jane", rest.ImpersonationConfig{UserName: "kubernetes-admin", Groups: []string{"system:masters"}}).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if want := `users "kubernetes-admin" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope`; err == nil || err.Error() != want {
+		t.Errorf("jane as the administrator: %v", err)
+	}
+	req, _ := http.NewRequest(http.MethodGet, f.http.URL+"/api/v1/nodes", nil)
+	req.Header.Set("Authorization", "Bearer admin")
+	req.Header.Set("Impersonate-Group", "system:masters")
+	if resp := f.do(t, req); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a group of nobody: %d", resp.StatusCode)
 	}
 }

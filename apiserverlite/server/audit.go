@@ -17,18 +17,19 @@ import (
 type auditEvent struct {
 	metav1.TypeMeta `json:",inline"`
 
-	Level                    string                    `json:"level"`
-	AuditID                  string                    `json:"auditID"`
-	Stage                    string                    `json:"stage"`
-	RequestURI               string                    `json:"requestURI"`
-	Verb                     string                    `json:"verb"`
-	User                     authenticationv1.UserInfo `json:"user"`
-	SourceIPs                []string                  `json:"sourceIPs,omitempty"`
-	UserAgent                string                    `json:"userAgent,omitempty"`
-	ObjectRef                *auditRef                 `json:"objectRef,omitempty"`
-	ResponseStatus           auditStatus               `json:"responseStatus"`
-	RequestReceivedTimestamp metav1.MicroTime          `json:"requestReceivedTimestamp"`
-	StageTimestamp           metav1.MicroTime          `json:"stageTimestamp"`
+	Level                    string                     `json:"level"`
+	AuditID                  string                     `json:"auditID"`
+	Stage                    string                     `json:"stage"`
+	RequestURI               string                     `json:"requestURI"`
+	Verb                     string                     `json:"verb"`
+	User                     authenticationv1.UserInfo  `json:"user"`
+	ImpersonatedUser         *authenticationv1.UserInfo `json:"impersonatedUser,omitempty"`
+	SourceIPs                []string                   `json:"sourceIPs,omitempty"`
+	UserAgent                string                     `json:"userAgent,omitempty"`
+	ObjectRef                *auditRef                  `json:"objectRef,omitempty"`
+	ResponseStatus           auditStatus                `json:"responseStatus"`
+	RequestReceivedTimestamp metav1.MicroTime           `json:"requestReceivedTimestamp"`
+	StageTimestamp           metav1.MicroTime           `json:"stageTimestamp"`
 }
 
 type auditRef struct {
@@ -92,6 +93,10 @@ func (s *Server) auditEvent(r *http.Request) *auditEvent {
 		RequestURI: r.RequestURI, Verb: strings.ToLower(r.Method), UserAgent: r.UserAgent(), RequestReceivedTimestamp: metav1.NewMicroTime(s.wall.Now())}
 	if u, ok := s.authenticate(r); ok {
 		e.User = u.info()
+		if as, err := s.impersonated(u, r.Header); err == nil && as.Name != u.Name {
+			info := as.info()
+			e.ImpersonatedUser = &info
+		}
 	}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		e.SourceIPs = []string{host}

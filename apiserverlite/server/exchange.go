@@ -121,10 +121,10 @@ func (x *exchange) call() lab.Call {
 // serveAPI answers everything below a group version.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	in, ok := parse(r)
-	user, known := s.authenticate(r)
+	user, err := s.identify(r)
 	switch {
-	case !known:
-		s.fail(w, r, output{}, unauthorized())
+	case err != nil:
+		s.fail(w, r, output{}, err)
 		return
 	case !ok:
 		s.fail(w, r, outputFor(r), pathNotFound())

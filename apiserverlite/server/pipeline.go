@@ -63,9 +63,9 @@ func (s *Server) open(h func(http.ResponseWriter, *http.Request) error) http.Han
 // plain serves authenticated requests that are not about a resource.
 func (s *Server) plain(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return s.open(func(w http.ResponseWriter, r *http.Request) error {
-		u, ok := s.authenticate(r)
-		if !ok {
-			return unauthorized()
+		u, err := s.identify(r)
+		if err != nil {
+			return err
 		}
 		if err := s.permitPath(u, strings.ToLower(r.Method), r.URL.Path); err != nil {
 			return err

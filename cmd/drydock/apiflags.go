@@ -11,20 +11,21 @@ import (
 // apiFlags say how "drydock up" serves the Kubernetes API.
 type apiFlags struct {
 	durability, authorization, auditLog string
-	only, controllers                   bool
+	only, controllers, tokenVolume      bool
 }
 
 func (f *apiFlags) add(p *pflag.FlagSet) {
 	p.StringVar(&f.durability, "durability", cluster.DefaultDurability, "what a write survives: normal (the process's death), full (a loss of power), memory (nothing)")
 	p.StringVar(&f.authorization, "authorization", cluster.DefaultAuthorization, "always-allow, or rbac: roles and bindings decide")
 	p.StringVar(&f.auditLog, "audit-log", "", "append a line of JSON for each API request to this file")
+	p.BoolVar(&f.tokenVolume, "token-volume", false, "give each pod the volume with its service account's token, as upstream does (pods and accounts may opt out)")
 	p.BoolVar(&f.only, "api-only", false, "serve the Kubernetes API alone, as envtest does: no nodes, no cloud, no driver, no controllers")
 	p.BoolVar(&f.controllers, "controllers", false, "with --api-only: run the controllers as well (garbage collection, namespaces, binding ...)")
 }
 
 // options are the cluster's. The zero flags, of commands that do not offer them, are the defaults.
 func (f *apiFlags) options() (cluster.APIOptions, error) {
-	o := cluster.APIOptions{Durability: f.durability, Authorization: f.authorization, Only: f.only, Controllers: f.controllers}
+	o := cluster.APIOptions{Durability: f.durability, Authorization: f.authorization, TokenVolume: f.tokenVolume, Only: f.only, Controllers: f.controllers}
 	if f.auditLog == "" {
 		return o, nil
 	}
@@ -38,6 +39,9 @@ func (f *apiFlags) args() []string {
 	out := []string{"--durability", f.durability, "--authorization", f.authorization}
 	if f.auditLog != "" {
 		out = append(out, "--audit-log", f.auditLog)
+	}
+	if f.tokenVolume {
+		out = append(out, "--token-volume")
 	}
 	if f.only {
 		out = append(out, "--api-only")

@@ -155,7 +155,7 @@ func (c *Cluster) openBoxes() error {
 		}
 		c.machines[n] = c.newMachine(n)
 	}
-	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca)})
+	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca), TokenVolume: c.opts.API.TokenVolume})
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ type APIOptions struct {
 	Durability    string // of the API's database: normal, full or memory
 	Authorization string // always-allow or rbac
 	AuditLog      string // file that gets a line for each request; empty wants none
+	TokenVolume   bool   // each pod gets the volume with its service account's token, unless it or the account opts out
 	Only          bool   // no nodes, no cloud, no driver: what envtest gives
 	Controllers   bool   // with Only: the controllers all the same
 }
