@@ -200,10 +200,10 @@ func (x *exchange) run() (reply, error) {
 		return err
 	}
 	var err error
-	if x.in.group == lab.Group {
+	if call := x.call(); x.in.group == lab.Group || lab.AboveRules(call.Component) {
 		err = work(ctx)
 	} else {
-		err = x.s.cfg.Lab.Faults.Do(ctx, x.call(), work)
+		err = x.s.cfg.Lab.Faults.Do(ctx, call, work)
 	}
 	if err != nil && rep.discard != nil {
 		rep.discard()

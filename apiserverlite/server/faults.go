@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/lab"
 )
 
-// lostError says that the work was done and the answer has to vanish.
+// lostError says that there is no answer: the connection breaks.
 type lostError struct{ err *lab.Error }
 
 func (e *lostError) Error() string { return e.err.Error() }
@@ -24,7 +24,7 @@ func faultAnswer(err error) error {
 		return err
 	}
 	switch f.Action {
-	case lab.Lost:
+	case lab.Lost, lab.Hang:
 		return &lostError{f}
 	case lab.LateOK:
 		return failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, f.Text)

@@ -72,6 +72,7 @@ func newFaultAdd(f *flags) *cobra.Command {
   drydock fault add s6 --api '*' --component attacher --cut
   drydock fault add s7 --kernel mkfs --fail EIO --times 1
   drydock fault add s8 --point 'driver: *' --node n2 --kill --times 1
+  drydock fault add s9 --api '* volumeattachments*' --component attacher --kill --restart-after 5s --times 1
 
 --dry-run -o yaml prints the object in place of making it: its twin is kubectl apply -f.`,
 		Args: cobra.ExactArgs(1),
@@ -103,7 +104,7 @@ func newFaultAdd(f *flags) *cobra.Command {
 	p.BoolVar(&o.lost, "lost", false, "action: do it, and drop the answer")
 	p.BoolVar(&o.hang, "hang", false, "action: neither do it nor answer")
 	p.BoolVar(&o.pause, "pause", false, "action: wait until \"drydock fault release\", then do it")
-	p.BoolVar(&o.kill, "kill", false, "action: kill the component that reaches the point")
+	p.BoolVar(&o.kill, "kill", false, "action: kill the component that reaches the point, or makes the call")
 	p.BoolVar(&o.cut, "cut", false, "action: the component has no network")
 	p.BoolVar(&o.stale, "stale", false, "action: the component's watch delivers nothing until \"drydock fault release\"")
 

@@ -16,6 +16,8 @@ import (
 
 	"drydock.dev/drydock/internal/cluster"
 	"drydock.dev/drydock/internal/host"
+	"drydock.dev/drydock/internal/labobjects"
+	"drydock.dev/drydock/internal/labobjects/v1alpha1"
 )
 
 // readyWait bounds how long a start may take before it is called failed.
@@ -189,8 +191,20 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "cluster %s is ready in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        %s down%s\n",
-		f.name, run.pid, run.url(), l.Kubeconfig(), os.Args[0], f.suffix())
+	lab, err := v1alpha1.NewClient(run.rest)
+	if err != nil {
+		return err
+	}
+	faults, err := labobjects.Names(ctx, lab)
+	if err != nil {
+		return err
+	}
+	how := "is ready"
+	if len(faults) > 0 {
+		how = "is up, and broken on purpose (" + strings.Join(faults, ", ") + "),"
+	}
+	fmt.Fprintf(out, "cluster %s %s in process %d\n\n  dashboard   %s/\n  kubectl     export KUBECONFIG=%s\n  stop        %s down%s\n",
+		f.name, how, run.pid, run.url(), l.Kubeconfig(), os.Args[0], f.suffix())
 	return nil
 }
 

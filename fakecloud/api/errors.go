@@ -83,7 +83,7 @@ func statusText(status int) string {
 // faulted answers as a rule of the lab says. Late-ok and lost come after the work.
 func (s *server) faulted(c *call, f *lab.Error, h handler) (status int, body any, err error) {
 	switch f.Action {
-	case lab.Lost:
+	case lab.Lost, lab.Hang:
 		return dropConnection, nil, nil
 	case lab.LateOK:
 		return 0, nil, &statusError{status: http.StatusGatewayTimeout}

@@ -119,7 +119,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err = c.id.writeKubeconfig(c.Layout.Kubeconfig(), o.Name, c.Addr); err != nil {
 		return c, err
 	}
-	if c.client, err = kubernetes.NewForConfig(c.RESTConfig("cluster")); err != nil {
+	if c.client, err = kubernetes.NewForConfig(c.RESTConfig(lab.Owner)); err != nil {
 		return c, err
 	}
 	if !o.API.Only {

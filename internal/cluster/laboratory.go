@@ -30,7 +30,7 @@ type laboratory struct {
 
 // beginLaboratory brings about what stored objects say, before anything runs that they are about.
 func (c *Cluster) beginLaboratory(ctx context.Context) error {
-	cfg := &rest.Config{Host: c.URL(), BearerToken: c.auth.issue("lab"), UserAgent: "drydock-lab", QPS: -1, Burst: -1, Transport: c.http.inside}
+	cfg := &rest.Config{Host: c.URL(), BearerToken: c.auth.issue(lab.Laboratory), UserAgent: "drydock-" + lab.Laboratory, QPS: -1, Burst: -1, Transport: c.http.inside}
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err

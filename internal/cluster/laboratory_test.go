@@ -198,12 +198,16 @@ func TestFaultsThatCannotBe(t *testing.T) {
 	// A fault on everything that the API serves can be taken away again.
 	made(t)(api.Create(ctx, newFault("deaf", v1alpha1.FaultSpec{Match: v1alpha1.Match{Call: lab.KindAPI}, Action: lab.Fail, Code: "500"}), metav1.CreateOptions{}))
 	untilFault(ctx, t, c, "deaf", func(f *v1alpha1.Fault) bool { return f != nil && f.Status.ObservedGeneration > 0 })
-	if _, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
+	tester, err := kubernetes.NewForConfig(c.RESTConfig("tester"))
+	must(t, err)
+	if _, err := tester.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
 		t.Error("the API answers all the same")
 	}
+	made(t)(api.Patch(ctx, "deaf", types.MergePatchType, []byte(`{"spec":{"action":"hang","code":null}}`), metav1.PatchOptions{}))
+	untilFault(ctx, t, c, "deaf", phase(v1alpha1.Holding))
 	must(t, api.Delete(ctx, "deaf", metav1.DeleteOptions{}))
 	untilFault(ctx, t, c, "deaf", func(f *v1alpha1.Fault) bool { return f == nil })
-	made(t)(c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}))
+	made(t)(tester.CoreV1().Nodes().List(ctx, metav1.ListOptions{}))
 }
 
 // TestClockNeverGoesBack, neither by its object nor by a restart.

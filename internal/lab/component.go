@@ -44,6 +44,7 @@ func (l *Lab) Component(parent context.Context, kind, node string) *Component {
 	ctx, cancel := context.WithCancelCause(parent)
 	c := &Component{lab: l, kind: kind, node: node, ctx: ctx, cancel: cancel}
 	c.ctx = context.WithValue(ctx, componentKey{}, c)
+	l.Faults.lives(c)
 	return c
 }
 

@@ -34,9 +34,9 @@ const (
 	Fail   Action = "fail"    // do not do the work, answer with Code
 	LateOK Action = "late-ok" // do the work, answer with a timeout; CSI calls with Code, if there is one
 	Lost   Action = "lost"    // do the work, drop the answer
-	Hang   Action = "hang"    // do nothing and answer nothing until the caller gives up
+	Hang   Action = "hang"    // do nothing and answer nothing until the caller gives up, or the rule goes
 	Pause  Action = "pause"   // wait until the rule is released, then do the work
-	Kill   Action = "kill"    // kill the component that reached the point
+	Kill   Action = "kill"    // kill the component that reached the point, or that makes the call
 	Cut    Action = "cut"     // the component has no network: no API and no cloud; what is under way breaks off
 	Stale  Action = "stale"   // the component's cache lags: its watch delivers nothing until the rule is released
 )
@@ -88,7 +88,8 @@ type Rule struct {
 }
 
 // Error is what a rule answers in place of the work's own result. Each transport
-// maps it to its own form: Fail by Code, LateOK to its timeout, Lost to silence.
+// maps it to its own form: Fail by Code, LateOK to its timeout, Lost to silence, Hang (when
+// its rule goes) to a connection that breaks.
 type Error struct {
 	Rule   string
 	Action Action
@@ -116,10 +117,11 @@ type Faults struct {
 	rules   []*Handle                  // guarded by mu, in the order they were added
 	subs    map[chan struct{}]struct{} // guarded by mu: told of every change, each with room for one word
 	lines   []*Line                    // guarded by mu
+	live    map[string]*Component      // guarded by mu: the latest life of each component, by name
 }
 
 func newFaults(c clock.Clock) *Faults {
-	f := &Faults{clock: c, subs: map[chan struct{}]struct{}{}}
+	f := &Faults{clock: c, subs: map[chan struct{}]struct{}{}, live: map[string]*Component{}}
 	f.changed = sync.NewCond(&f.mu)
 	return f
 }
@@ -150,7 +152,7 @@ func (f *Faults) Add(r Rule) (*Handle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
-	h := &Handle{ID: r.ID, Rule: r, f: f, released: make(chan struct{}), tally: Tally{Seen: r.Seen, Fired: r.Fired}}
+	h := &Handle{ID: r.ID, Rule: r, f: f, released: make(chan struct{}), removed: make(chan struct{}), tally: Tally{Seen: r.Seen, Fired: r.Fired}}
 	if h.ID == "" {
 		h.ID = fmt.Sprintf("rule-%d", f.next)
 	}
@@ -226,11 +228,20 @@ func (f *Faults) apply(ctx context.Context, h *Handle, c Call, who *Component) e
 		}
 	case Hang:
 		defer h.hold()()
-		<-ctx.Done()
-		return context.Cause(ctx)
+		select {
+		case <-h.removed:
+			if c.Kind == KindKernel || c.Kind == KindPoint {
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	case Kill:
 		if who == nil {
 			who = ComponentFrom(ctx)
+		}
+		if who == nil {
+			who = f.caller(c)
 		}
 		if who == nil {
 			return h.error(c)
@@ -240,6 +251,24 @@ func (f *Faults) apply(ctx context.Context, h *Handle, c Call, who *Component) e
 		return ErrKilled
 	}
 	return h.error(c)
+}
+
+// lives notes a component's latest life.
+func (f *Faults) lives(c *Component) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.live[c.Name()] = c
+}
+
+// caller is the component of ours that makes a call, or nil.
+func (f *Faults) caller(c Call) *Component {
+	name := c.Component
+	if c.Node != "" {
+		name += "/" + c.Node
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.live[name]
 }
 
 func (h *Handle) error(c Call) error {

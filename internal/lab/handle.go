@@ -18,6 +18,7 @@ type Handle struct {
 	kills    []string      // guarded by f.mu: components killed since TakeKilled, each kill
 	gone     bool          // guarded by f.mu
 	released chan struct{} // closed by Release and Remove
+	removed  chan struct{} // closed by Remove
 }
 
 // Tally is what a rule has done so far.
@@ -135,7 +136,8 @@ func (h *Handle) release() {
 	}
 }
 
-// Remove takes the rule out of force and releases what it holds.
+// Remove takes the rule out of force and releases what it holds. Calls that hang break off as if
+// their connection did; what hangs in the kernel goes on.
 func (h *Handle) Remove() {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
@@ -143,6 +145,7 @@ func (h *Handle) Remove() {
 		return
 	}
 	h.gone = true
+	close(h.removed)
 	h.release()
 	h.f.rules = slices.DeleteFunc(h.f.rules, func(o *Handle) bool { return o == h })
 	if h.Rule.Action == Cut {

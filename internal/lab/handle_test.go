@@ -100,3 +100,26 @@ func TestSubscribersHearOfEveryChange(t *testing.T) {
 		t.Error("it is not gone")
 	}
 }
+
+// TestHangEndsWithItsRule: a call breaks off, the kernel goes on.
+func TestHangEndsWithItsRule(t *testing.T) {
+	for kind, worked := range map[Kind]bool{KindCSI: false, KindAPI: false, KindCloud: false, KindKernel: true} {
+		f := New(Options{}).Faults
+		h, err := f.Add(Rule{Kind: kind, Action: Hang})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, did := make(chan error), false
+		go func() {
+			done <- f.Do(t.Context(), Call{Kind: kind}, func(context.Context) error { did = true; return nil })
+		}()
+		if err := h.WaitFired(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		h.Remove()
+		err = <-done
+		if fault := AsError(err); did != worked || worked != (err == nil) || !worked && (fault == nil || fault.Action != Hang) {
+			t.Errorf("%s: done %v, %v", kind, did, err)
+		}
+	}
+}

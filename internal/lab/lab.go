@@ -20,6 +20,17 @@ import (
 // rules: whoever takes a fault away again must not be caught by it.
 const Group = "lab.drydock.dev"
 
+// Laboratory is the component that acts on those objects, Owner the one that looks after the
+// cluster as a whole: status, check, account.
+const (
+	Laboratory = "lab"
+	Owner      = "cluster"
+)
+
+// AboveRules tells whether a component's requests meet no rule: it has to be able to see what
+// is broken, and to mend it.
+func AboveRules(component string) bool { return component == Laboratory || component == Owner }
+
 // Lab holds the tap of one cluster. All fields are set by New and never change.
 type Lab struct {
 	Clock    clock.WithTickerAndDelayedExecution

@@ -42,7 +42,7 @@ func (f *Faults) strain() {
 	for _, l := range f.lines {
 		var by []*Handle
 		for _, h := range f.rules {
-			if h.Rule.Action == Cut && glob(h.Rule.Component, l.component) && glob(h.Rule.Node, l.node) {
+			if h.Rule.Action == Cut && !AboveRules(l.component) && glob(h.Rule.Component, l.component) && glob(h.Rule.Node, l.node) {
 				by = append(by, h)
 			}
 		}

@@ -79,8 +79,13 @@ type Controller struct {
 func Begin(ctx context.Context, cfg Config) (*Controller, error) {
 	c := &Controller{Config: cfg, faults: map[types.UID]*fault{}, nodes: map[string]*node{}, wake: make(chan struct{}, 1)}
 	c.events = events{client: cfg.Kube, clock: cfg.Lab.Clock, last: map[string]*seenEvent{}}
-	if err := v1alpha1.Install(ctx, cfg.Dynamic); err != nil {
+	first, err := v1alpha1.Install(ctx, cfg.Dynamic)
+	if err != nil {
 		return nil, err
+	}
+	if first {
+		c.clockPass(ctx, nil)
+		return c, nil
 	}
 	var s stored
 	faults, err := c.Client.Faults.List(ctx, metav1.ListOptions{})

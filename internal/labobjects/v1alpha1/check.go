@@ -54,8 +54,8 @@ func (s *FaultSpec) Check(points []lab.Point) error {
 			return s.checkCode()
 		}
 	case lab.Kill:
-		if m.Call != lab.KindPoint {
-			return errors.New("action kill needs a point (call: point): \"drydock lab points\" lists them")
+		if m.Call != lab.KindPoint && m.Component == "" {
+			return fmt.Errorf("action kill of a %s call kills the component that makes it: say which one may die; or give a point (call: point)", m.Call)
 		}
 	case lab.Cut:
 		if m.Component == "" {

@@ -26,8 +26,9 @@ const digest = "lab.drydock.dev/digest"
 
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// Install makes the definitions, or those that another drydock made as this one knows them.
-func Install(ctx context.Context, client dynamic.Interface) error {
+// Install makes the definitions, or those that another drydock made as this one knows them. It
+// tells whether there were none.
+func Install(ctx context.Context, client dynamic.Interface) (first bool, err error) {
 	to := client.Resource(definitionsResource)
 	sum := sha256.Sum256(definitions)
 	now := hex.EncodeToString(sum[:8])
@@ -36,7 +37,7 @@ func Install(ctx context.Context, client dynamic.Interface) error {
 		name := plural + "." + GroupVersion.Group
 		o, err := to.Get(ctx, name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("look for definition %s: %w", name, err)
+			return false, fmt.Errorf("look for definition %s: %w", name, err)
 		}
 		if err == nil {
 			have[name] = o
@@ -50,7 +51,7 @@ func Install(ctx context.Context, client dynamic.Interface) error {
 		}
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(text, &o.Object); err != nil {
-			return fmt.Errorf("read definition %s: %w", name, err)
+			return false, fmt.Errorf("read definition %s: %w", name, err)
 		}
 		o.SetAnnotations(map[string]string{digest: now})
 		var err error
@@ -61,8 +62,8 @@ func Install(ctx context.Context, client dynamic.Interface) error {
 			_, err = to.Update(ctx, o, metav1.UpdateOptions{})
 		}
 		if err != nil {
-			return fmt.Errorf("install definition %s: %w", name, err)
+			return false, fmt.Errorf("install definition %s: %w", name, err)
 		}
 	}
-	return nil
+	return len(have) == 0, nil
 }
