@@ -104,20 +104,26 @@ var protoPrefix = []byte("k8s\x00")
 //
 //	"k8s\0" Unknown{ typeMeta{apiVersion, kind} = 1, raw = 2, contentEncoding "" = 3, contentType "" = 4 }
 func appendEnvelope(b []byte, gvk schema.GroupVersionKind, raw []byte) []byte {
+	begin, end := envelope(gvk, len(raw))
+	return append(append(append(b, begin...), raw...), end...)
+}
+
+// envelope is what stands before and after a raw message of so many bytes.
+func envelope(gvk schema.GroupVersionKind, size int) (begin, end []byte) {
 	var tm []byte
 	tm = protowire.AppendTag(tm, 1, protowire.BytesType)
 	tm = protowire.AppendString(tm, gvk.GroupVersion().String())
 	tm = protowire.AppendTag(tm, 2, protowire.BytesType)
 	tm = protowire.AppendString(tm, gvk.Kind)
-	b = append(b, protoPrefix...)
-	b = protowire.AppendTag(b, 1, protowire.BytesType)
-	b = protowire.AppendBytes(b, tm)
-	b = protowire.AppendTag(b, 2, protowire.BytesType)
-	b = protowire.AppendBytes(b, raw)
-	b = protowire.AppendTag(b, 3, protowire.BytesType)
-	b = protowire.AppendString(b, "")
-	b = protowire.AppendTag(b, 4, protowire.BytesType)
-	return protowire.AppendString(b, "")
+	begin = append(begin, protoPrefix...)
+	begin = protowire.AppendTag(begin, 1, protowire.BytesType)
+	begin = protowire.AppendBytes(begin, tm)
+	begin = protowire.AppendTag(begin, 2, protowire.BytesType)
+	begin = protowire.AppendVarint(begin, uint64(size))
+	end = protowire.AppendTag(end, 3, protowire.BytesType)
+	end = protowire.AppendString(end, "")
+	end = protowire.AppendTag(end, 4, protowire.BytesType)
+	return begin, protowire.AppendString(end, "")
 }
 
 // decodeBody reads an object of the expected kind into a new object. Warnings are the

@@ -46,11 +46,11 @@ func (x *exchange) deleteCollection(ctx context.Context) (reply, error) {
 		out.entries = append(out.entries, e)
 	}
 	x.out.as = ""
-	b, err := x.renderList(ctx, out)
+	parts, err := x.renderList(ctx, out)
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{stream: func(w http.ResponseWriter) { send(w, x.r, http.StatusOK, x.out.media.contentType(), b) }}, nil
+	return reply{stream: func(w http.ResponseWriter) { send(w, x.r, http.StatusOK, x.out.media.contentType(), parts...) }}, nil
 }
 
 // collectionOptions are only in the body: the query holds the list's.

@@ -12,9 +12,16 @@ import (
 	"drydock.dev/drydock/apiserverlite/storage"
 )
 
+// encoding is a way to get at an entry's bytes in a form.
+type encoding func(*storage.Entry, string, func(runtime.Object) ([]byte, error)) ([]byte, error)
+
 // jsonOf returns the cached JSON of an entry in the resource's version, without a line end.
 func (s *Server) jsonOf(r *resource, e *storage.Entry) ([]byte, error) {
-	return e.Encoded(r.formJSON, func(runtime.Object) ([]byte, error) {
+	return s.jsonBy((*storage.Entry).Encoded, r, e)
+}
+
+func (s *Server) jsonBy(by encoding, r *resource, e *storage.Entry) ([]byte, error) {
+	return by(e, r.formJSON, func(runtime.Object) ([]byte, error) {
 		o, err := r.view(e)
 		if err != nil {
 			return nil, err
@@ -25,7 +32,11 @@ func (s *Server) jsonOf(r *resource, e *storage.Entry) ([]byte, error) {
 
 // rawOf returns the cached protobuf message of an entry in the resource's version.
 func (s *Server) rawOf(r *resource, e *storage.Entry) ([]byte, error) {
-	return e.Encoded(r.formRaw, func(runtime.Object) ([]byte, error) {
+	return s.rawBy((*storage.Entry).Encoded, r, e)
+}
+
+func (s *Server) rawBy(by encoding, r *resource, e *storage.Entry) ([]byte, error) {
+	return by(e, r.formRaw, func(runtime.Object) ([]byte, error) {
 		o, err := r.view(e)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -32,11 +33,11 @@ func (x *exchange) list(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	b, err := x.renderList(ctx, p)
+	parts, err := x.renderList(ctx, p)
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{stream: func(w http.ResponseWriter) { send(w, x.r, http.StatusOK, x.out.media.contentType(), b) }}, nil
+	return reply{stream: func(w http.ResponseWriter) { send(w, x.r, http.StatusOK, x.out.media.contentType(), parts...) }}, nil
 }
 
 // page selects the snapshot that the options ask for, and the objects from it.
@@ -175,8 +176,16 @@ func (x *exchange) continued(token string) (storage.Snapshot, string, error) {
 	return storage.Snapshot{}, "", gone
 }
 
-// renderList encodes a page. Lists of objects are put together from the entries' cached bytes.
-func (x *exchange) renderList(ctx context.Context, p page) ([]byte, error) {
+// mostKept bounds the lists whose objects' bytes are kept for the next one: those of more objects would take as much
+// memory as the objects, for as long as they live.
+const mostKept = 10_000
+
+// renderList encodes a page. Lists of objects are put together from the entries' own bytes, which are not copied.
+func (x *exchange) renderList(ctx context.Context, p page) ([][]byte, error) {
+	by := encoding((*storage.Entry).Encoded)
+	if len(p.entries) > mostKept {
+		by = (*storage.Entry).EncodedOnce
+	}
 	switch {
 	case x.out.as == "Table":
 		l, err := x.typedList(p)
@@ -187,9 +196,10 @@ func (x *exchange) renderList(ctx context.Context, p page) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return x.s.codecs.encode(x.out.media, x.out.pretty, t)
+		b, err := x.s.codecs.encode(x.out.media, x.out.pretty, t)
+		return [][]byte{b}, err
 	case x.out.media == mediaProtobuf && x.out.as == "":
-		return x.joinRaw(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, x.s.rawOf)
+		return x.joinRaw(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, func(r *resource, e *storage.Entry) ([]byte, error) { return x.s.rawBy(by, r, e) })
 	case x.out.media == mediaProtobuf:
 		return x.joinRaw(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialRawOf)
 	case x.out.as == "":
@@ -197,7 +207,7 @@ func (x *exchange) renderList(ctx context.Context, p page) ([]byte, error) {
 		if x.res.Protobuf { // items of custom resources' lists keep their kind
 			cut = typeMetaJSON(x.res.GVK.GroupVersion().String(), x.res.GVK.Kind)
 		}
-		return x.joinJSON(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, x.s.jsonOf, cut)
+		return x.joinJSON(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, func(r *resource, e *storage.Entry) ([]byte, error) { return x.s.jsonBy(by, r, e) }, cut)
 	}
 	return x.joinJSON(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialJSONOf, nil)
 }
@@ -208,7 +218,7 @@ func typeMetaJSON(apiVersion, kind string) []byte {
 }
 
 // joinJSON puts a list together. Items of typed lists have no apiVersion and kind: cut is what they begin with otherwise.
-func (x *exchange) joinJSON(p page, apiVersion, kind string, item func(*resource, *storage.Entry) ([]byte, error), cut []byte) ([]byte, error) {
+func (x *exchange) joinJSON(p page, apiVersion, kind string, item func(*resource, *storage.Entry) ([]byte, error), cut []byte) ([][]byte, error) {
 	head, err := json.Marshal(p.meta)
 	if err != nil {
 		return nil, err
@@ -216,47 +226,61 @@ func (x *exchange) joinJSON(p page, apiVersion, kind string, item func(*resource
 	if !x.res.Protobuf && x.out.as == "" && p.meta.Continue == "" { // custom resources' lists say so
 		head = append([]byte(`{"continue":"",`), head[1:]...)
 	}
-	var b bytes.Buffer
-	b.Write(typeMetaJSON(apiVersion, kind))
-	b.WriteString(`"metadata":`)
-	b.Write(head)
-	b.WriteString(`,"items":[`)
+	begin := append(typeMetaJSON(apiVersion, kind), `"metadata":`...)
+	begin = append(append(begin, head...), `,"items":[`...)
+	parts := make([][]byte, 0, 2*len(p.entries)+2)
+	parts = append(parts, begin)
+	comma, open, commaOpen := []byte(","), []byte("{"), []byte(",{")
 	for i, e := range p.entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
 		j, err := item(x.res, e)
 		if err != nil {
 			return nil, err
 		}
-		if rest, ok := bytes.CutPrefix(j, cut); ok && cut != nil {
-			b.WriteByte('{')
-			j = rest
+		rest, isCut := bytes.CutPrefix(j, cut)
+		switch isCut = isCut && cut != nil; {
+		case isCut && i > 0:
+			parts = append(parts, commaOpen, rest)
+		case isCut:
+			parts = append(parts, open, rest)
+		case i > 0:
+			parts = append(parts, comma, j)
+		default:
+			parts = append(parts, j)
 		}
-		b.Write(j)
 	}
-	b.WriteString("]}\n")
+	parts = append(parts, []byte("]}\n"))
 	if x.out.media == mediaJSON && !x.out.pretty {
-		return b.Bytes(), nil
+		return parts, nil
 	}
-	return reformat(b.Bytes(), x.out)
+	b, err := reformat(bytes.Join(parts, nil), x.out)
+	return [][]byte{b}, err
 }
 
 // joinRaw puts a list together. Every list type has its metadata in field 1 and its items in field 2.
-func (x *exchange) joinRaw(p page, apiVersion, kind string, item func(*resource, *storage.Entry) ([]byte, error)) ([]byte, error) {
+func (x *exchange) joinRaw(p page, apiVersion, kind string, item func(*resource, *storage.Entry) ([]byte, error)) ([][]byte, error) {
 	head, err := p.meta.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	raw := appendField(nil, 1, head)
-	for _, e := range p.entries {
-		b, err := item(x.res, e)
-		if err != nil {
+	size := protowire.SizeTag(1) + protowire.SizeBytes(len(head))
+	items := make([][]byte, len(p.entries))
+	for i, e := range p.entries {
+		if items[i], err = item(x.res, e); err != nil {
 			return nil, err
 		}
-		raw = appendField(raw, 2, b)
+		size += protowire.SizeTag(2) + protowire.SizeBytes(len(items[i]))
 	}
-	return appendEnvelope(make([]byte, 0, len(raw)+64), gvkOf(apiVersion, kind), raw), nil
+	begin, end := envelope(gvkOf(apiVersion, kind), size)
+	begin = appendField(begin, 1, head)
+	parts := make([][]byte, 0, 2*len(items)+2)
+	parts = append(parts, begin)
+	lengths := make([]byte, 0, 4*len(items)) // one allocation, as a rule
+	for _, b := range items {
+		at := len(lengths)
+		lengths = protowire.AppendVarint(protowire.AppendTag(lengths, 2, protowire.BytesType), uint64(len(b)))
+		parts = append(parts, lengths[at:len(lengths):len(lengths)], b)
+	}
+	return append(parts, end), nil
 }
 
 // typedList is the page as an object of the resource's list type.

@@ -55,6 +55,14 @@ func (e *Entry) Encoded(name string, encode func(runtime.Object) ([]byte, error)
 	return e.forms.get(formName{name: name}, func() ([]byte, error) { return encode(e.Object) })
 }
 
+// EncodedOnce is Encoded for who reads so much that it must not be kept.
+func (e *Entry) EncodedOnce(name string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
+	if b := e.forms.known(formName{name: name}); b != nil {
+		return b, nil
+	}
+	return encode(e.Object)
+}
+
 // Size is how many bytes the object has on disk.
 func (e *Entry) Size() int { return e.size }
 

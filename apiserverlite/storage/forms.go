@@ -23,10 +23,8 @@ type formName struct {
 func (f *forms) get(name formName, encode func() ([]byte, error)) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, have := range f.all {
-		if have.formName == name {
-			return have.bytes, nil
-		}
+	if b := f.find(name); b != nil {
+		return b, nil
 	}
 	b, err := encode()
 	if err != nil {
@@ -34,6 +32,23 @@ func (f *forms) get(name formName, encode func() ([]byte, error)) ([]byte, error
 	}
 	f.all = append(f.all, form{name, b})
 	return b, nil
+}
+
+// known returns the bytes if somebody has made them, else nil.
+func (f *forms) known(name formName) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.find(name)
+}
+
+// find needs mu.
+func (f *forms) find(name formName) []byte {
+	for _, have := range f.all {
+		if have.formName == name {
+			return have.bytes
+		}
+	}
+	return nil
 }
 
 // forget drops what few will ask for again.
