@@ -107,6 +107,7 @@ func (f *cloudFlags) run(cmd *cobra.Command) (err error) {
 	if f.ephemeral && f.state != "" {
 		return usageError{errors.New("--ephemeral and --state exclude each other: an ephemeral cloud's directory is temporary")}
 	}
+	host.KeepHeadroom()
 	c, err := cluster.StartCloud(cmd.Context(), cluster.CloudOptions{
 		State: l.Root, Ephemeral: f.ephemeral, Listen: f.listen, Token: f.token, Region: f.region, Droplet: f.droplet, Metadata: f.metadata, Devices: mode, Seed: f.seed, Log: log})
 	if err != nil {

@@ -80,6 +80,7 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 		}
 	}
 	cluster.RouteLogs(o.Log)
+	host.KeepHeadroom()
 	c, err := cluster.Start(cmd.Context(), o)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ const gib = 1 << 30
 // raise does what one volume costs when nothing but the kernel and mkfs do the work: the
 // sparse file, the loop device, the filesystem, the mount and the bind mount. It
 // returns how long that took, and what undoes it.
-func raise(dir, name string) (took time.Duration, undo func() (time.Duration, error), err error) {
+func raise(dir, name string, size int64) (took time.Duration, undo func() (time.Duration, error), err error) {
 	img, stage, pod := filepath.Join(dir, name+".img"), filepath.Join(dir, name+".stage"), filepath.Join(dir, name+".pod")
 	begin := time.Now()
 	file, err := os.OpenFile(img, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -24,7 +24,7 @@ func raise(dir, name string) (took time.Duration, undo func() (time.Duration, er
 		return 0, nil, err
 	}
 	defer file.Close()
-	if err := file.Truncate(gib); err != nil {
+	if err := file.Truncate(size); err != nil {
 		return 0, nil, err
 	}
 	loop, path, err := configure(file)

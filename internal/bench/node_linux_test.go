@@ -46,6 +46,7 @@ func thousandVolumes(b *testing.B) {
 	dir, err := os.MkdirTemp("/tmp", "dd")
 	fatal(b, err)
 	defer os.RemoveAll(dir)
+	host.KeepHeadroom() // as the program does
 	c, err := cluster.Start(ctx, cluster.Options{State: filepath.Join(dir, "s"), Listen: "127.0.0.1:0", Nodes: 1, Devices: host.Sim})
 	fatal(b, err)
 	defer c.Close()

@@ -8,8 +8,8 @@ import (
 )
 
 // thrift gives memory back to the machine when a burst of requests is over. Go would
-// keep room for as much garbage as there is data, for minutes: a third of what an idle
-// cluster occupies. Collecting sooner all the time instead was measured: it costs half of the speed.
+// keep the room that garbage had (host.KeepHeadroom) for minutes: more than the data of an idle
+// cluster. Collecting sooner all the time instead was measured: it costs half of the speed.
 type thrift struct {
 	next http.Handler
 	give func()
