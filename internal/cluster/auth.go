@@ -48,8 +48,11 @@ func (a *authenticator) isOwner(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(bearer(r)), []byte(a.owner)) == 1
 }
 
-// authenticate knows tokens of the cluster's own and those of service accounts.
+// authenticate knows client certificates, tokens of the cluster's own and those of service accounts.
 func (c *Cluster) authenticate(r *http.Request) (server.User, bool) {
+	if u, ok := c.id.clients.user(r); ok {
+		return u, true
+	}
 	if u, ok := c.auth.authenticate(r); ok {
 		return u, true
 	}

@@ -34,6 +34,9 @@ func newHTTPServers(l net.Listener, id *identity, log zerolog.Logger) *httpServe
 	h.tls, h.plain = make(), make()
 	h.tls.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
 	h.tls.TLSConfig = &tls.Config{Certificates: []tls.Certificate{id.cert}, MinVersion: tls.VersionTLS12}
+	if id.clients != nil { // who has a certificate of ours may show it; whether it holds is told by the answer
+		h.tls.TLSConfig.ClientAuth, h.tls.TLSConfig.ClientCAs = tls.RequestClientCert, id.clients.pool
+	}
 	return h
 }
 

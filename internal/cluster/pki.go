@@ -29,6 +29,8 @@ type identity struct {
 	ca    []byte // PEM
 	cert  tls.Certificate
 	token string // of the owner: Kubernetes and cloud alike
+	// clients signs the certificates of clients that have any.
+	clients *clientAuthority
 }
 
 const certLife = 10 * 365 * 24 * time.Hour
@@ -51,6 +53,9 @@ func loadIdentity(l Layout) (*identity, error) {
 		if err == nil {
 			id.cert, err = tls.LoadX509KeyPair(certFile, keyFile)
 		}
+	}
+	if err == nil {
+		id.clients, err = loadClientAuthority(l.PKI())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load certificates from %s: %w; remove that directory to have them made anew", l.PKI(), err)
