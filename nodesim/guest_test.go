@@ -35,6 +35,7 @@ type guest struct {
 	calls   []string                            // guarded by mu: method and volume
 	fault   func(call string) error             // guarded by mu: an error instead of the work
 	after   func(call string) error             // guarded by mu: an error after the work
+	who     func() error                        // guarded by mu: an error instead of NodeGetInfo's answer
 	changed chan struct{}                       // guarded by mu: closes at the next call
 	told    []*registration.RegistrationStatus  // guarded by mu
 	stages  []*csipb.NodeStageVolumeRequest     // guarded by mu
@@ -281,6 +282,14 @@ func (g *guest) wait(ctx context.Context, ok func(calls []string) bool) error {
 }
 
 func (g *guest) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb.NodeGetInfoResponse, error) {
+	g.mu.Lock()
+	who := g.who
+	g.mu.Unlock()
+	if who != nil {
+		if err := who(); err != nil {
+			return nil, err
+		}
+	}
 	return &csipb.NodeGetInfoResponse{NodeId: "id-" + g.node, MaxVolumesPerNode: g.max.Load(),
 		AccessibleTopology: &csipb.Topology{Segments: map[string]string{"region": "nyc3"}}}, nil
 }

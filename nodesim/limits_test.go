@@ -41,6 +41,37 @@ func TestADriversCallTimesOut(t *testing.T) {
 	w.waitRunning("p")
 }
 
+// TestNodeGetInfoTimesOut: a driver that does not say who the node is within two minutes is
+// refused and forgotten, and asked again.
+func TestNodeGetInfoTimesOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hang, entered := make(chan struct{}), make(chan struct{}, 100)
+	w.guest.who = func() error { // no kubelet has asked yet
+		entered <- struct{}{}
+		<-hang
+		return nil
+	}
+	w.startKubelet()
+	<-entered
+	advance(w, 119*time.Second)
+	w.pause()
+	if n := w.guest.toldCount(false); n > 0 {
+		t.Errorf("given up before two minutes: %v", w.guest.told)
+	}
+	advance(w, 2*time.Second)
+	w.waitTold(1, false)
+	if s := w.guest.told[0].Error; !strings.Contains(s, "plugin registration failed with err: rpc error: code = DeadlineExceeded") {
+		t.Errorf("the driver is told %q", s)
+	}
+	if id := w.nodeObject().Annotations["csi.volume.kubernetes.io/nodeid"]; id != "" {
+		t.Errorf("the node has the id %s", id)
+	}
+	close(hang)
+	w.hurry()
+	w.waitTold(1, true)
+}
+
 func TestLifecycleModes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

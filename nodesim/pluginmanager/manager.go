@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -54,6 +55,8 @@ type Config struct {
 type Manager struct {
 	c  Config
 	wg sync.WaitGroup
+	// connect is dial, unless a test has a plugin without a socket.
+	connect func(ctx context.Context, path string) (registration.RegistrationClient, io.Closer, error)
 
 	mu      sync.Mutex
 	sockets map[string]*socket // guarded by mu
@@ -70,7 +73,11 @@ type socket struct {
 }
 
 // New returns a Manager.
-func New(c Config) *Manager { return &Manager{c: c, sockets: map[string]*socket{}} }
+func New(c Config) *Manager {
+	m := &Manager{c: c, sockets: map[string]*socket{}}
+	m.connect = m.dial
+	return m
+}
 
 // Run watches until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
@@ -161,10 +168,15 @@ func (m *Manager) set(ctx context.Context, path string, generation int) {
 	}
 }
 
-// current returns the socket's generation, and forgets the socket if it is gone and not registered.
+// current returns the socket's generation, whose wake has done its work then, and forgets
+// the socket if it is gone and not registered.
 func (m *Manager) current(s *socket, registered bool) (generation int, over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	select {
+	case <-s.wake: // or it would cut the next pause short
+	default:
+	}
 	if s.generation == 0 && !registered {
 		delete(m.sockets, s.path)
 		return 0, true
@@ -236,12 +248,11 @@ type plugin struct {
 
 // register runs the protocol with one socket, as its client.
 func (m *Manager) register(ctx context.Context, path string) (*plugin, error) {
-	conn, err := m.dial(ctx, path)
+	client, conn, err := m.connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("RegisterPlugin error -- dial failed at socket %s, err: %w", path, err)
 	}
 	defer conn.Close()
-	client := registration.NewRegistrationClient(conn)
 	info, err := m.info(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket %s, err: %w", path, err)

@@ -3,6 +3,7 @@ package pluginmanager
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -23,7 +24,7 @@ const (
 )
 
 // dial waits until somebody listens: the socket's file appears a moment before.
-func (m *Manager) dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
+func (m *Manager) dial(ctx context.Context, path string) (registration.RegistrationClient, io.Closer, error) {
 	ctx, cancel := volumeplugin.WithTimeout(ctx, m.c.Lab.Clock, dialTimeout)
 	defer cancel()
 	for pause := dialPause; ; pause *= 2 {
@@ -37,12 +38,16 @@ func (m *Manager) dial(ctx context.Context, path string) (*grpc.ClientConn, erro
 		case <-t.C():
 		case <-ctx.Done():
 			t.Stop()
-			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
+			return nil, nil, fmt.Errorf("%w (%w)", err, ctx.Err())
 		}
 	}
-	return grpc.NewClient("passthrough:///"+path,
+	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) { return sock.Dial(ctx, path) }))
+	if err != nil {
+		return nil, nil, err
+	}
+	return registration.NewRegistrationClient(conn), conn, nil
 }
 
 func (m *Manager) info(ctx context.Context, c registration.RegistrationClient) (*registration.PluginInfo, error) {
