@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,16 +23,42 @@ import (
 
 // theirs is a plugin without a socket, so that time can be virtual: a test says how it answers.
 type theirs struct {
-	info, notify func(ctx context.Context) error // nil: an answer at once
-	began        time.Time
-	asked        []time.Duration // when each try came, since the beginning
-	told         []*registration.RegistrationStatus
+	notify func(ctx context.Context) error // nil: an answer at once
+	told   []*registration.RegistrationStatus
+
+	mu    sync.Mutex                      // virtual time orders nothing
+	info  func(ctx context.Context) error // guarded by mu: nil: an answer at once
+	began time.Time                       // guarded by mu
+	asked []time.Duration                 // guarded by mu: when each try came, since the beginning
+}
+
+// answer is how it answers from now on.
+func (p *theirs) answer(info func(ctx context.Context) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.info = info
+}
+
+// again counts anew.
+func (p *theirs) again() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began, p.asked = time.Now(), nil
+}
+
+func (p *theirs) tries() []time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.asked)
 }
 
 func (p *theirs) GetInfo(ctx context.Context, _ *registration.InfoRequest, _ ...grpc.CallOption) (*registration.PluginInfo, error) {
+	p.mu.Lock()
 	p.asked = append(p.asked, time.Since(p.began))
-	if p.info != nil {
-		if err := p.info(ctx); err != nil {
+	info := p.info
+	p.mu.Unlock()
+	if info != nil {
+		if err := info(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +107,7 @@ func (r *record) Deregister(context.Context, string, string) {
 func meet(p *theirs, h Handler) *Manager {
 	m := New(Config{Handlers: map[string]Handler{"any": h}, Lab: lab.New(lab.Options{}), Log: zerolog.Nop()})
 	if p != nil {
-		p.began = time.Now()
+		p.again()
 		m.connect = func(context.Context, string) (registration.RegistrationClient, io.Closer, error) { return p, p, nil }
 	}
 	return m
@@ -140,59 +167,65 @@ func deserted(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// pass lets time go by, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // TestFailedRegistrationIsTriedAgain: after 500 ms, then twice as long each time up to 2m2s, always from
 // the end of the failed try; and what was registered once begins anew.
 func TestFailedRegistrationIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, h := &theirs{info: hang}, &record{}
 		m := meet(p, h)
-		const answer = time.Second // until the manager gives up
+		const answer = infoTimeout // when the manager gives up
 		want := []time.Duration{0}
 		next := func(pause time.Duration) { want = append(want, want[len(want)-1]+answer+pause) }
 		for _, pause := range []time.Duration{500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 122000, 122000} {
 			next(pause * time.Millisecond)
 		}
 		m.set(t.Context(), "/a", 1)
-		time.Sleep(want[len(want)-1])
-		synctest.Wait()
-		p.info = nil
-		time.Sleep(answer + maxPause)
+		pass(want[len(want)-1])
+		p.answer(nil)
+		pass(answer + maxPause)
 		next(maxPause)
-		time.Sleep(time.Hour) // registered: nothing more is asked
-		if !slices.Equal(p.asked, want) {
-			t.Errorf("tries at %v, want %v", p.asked, want)
+		pass(time.Hour) // registered: nothing more is asked
+		if !slices.Equal(p.tries(), want) {
+			t.Errorf("tries at %v, want %v", p.tries(), want)
 		}
 		if len(p.told) != 1 || !p.told[0].PluginRegistered {
 			t.Errorf("told %v", p.told)
 		}
 
 		// A socket made anew: the old registration goes first, and the pauses are short again.
-		p.asked, p.began, p.info = nil, time.Now(), hang
+		p.again()
+		p.answer(hang)
 		m.set(t.Context(), "/a", 2)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		want = []time.Duration{0, answer + firstPause}
-		if !slices.Equal(p.asked, want) {
-			t.Errorf("tries of the new socket at %v, want %v", p.asked, want)
+		if !slices.Equal(p.tries(), want) {
+			t.Errorf("tries of the new socket at %v, want %v", p.tries(), want)
 		}
 		if got := strings.Join(h.calls, " "); got != "validate register deregister" {
 			t.Errorf("the handler's calls: %s", got)
 		}
 
 		// In a pause the socket goes, and another one comes: it does not wait for the pause.
-		time.Sleep(time.Second)
+		pass(time.Second)
 		m.set(t.Context(), "/a", 0)
 		synctest.Wait()
 		m.set(t.Context(), "/a", 3)
-		time.Sleep(answer + firstPause/2)
-		if want = append(want, 3*time.Second); !slices.Equal(p.asked, want) {
-			t.Errorf("tries of the third socket at %v, want %v", p.asked, want)
+		pass(answer + firstPause/2)
+		if want = append(want, 3*time.Second); !slices.Equal(p.tries(), want) {
+			t.Errorf("tries of the third socket at %v, want %v", p.tries(), want)
 		}
 
 		// With the socket the tries end.
 		m.set(t.Context(), "/a", 0)
 		m.wg.Wait()
-		if len(p.asked) != len(want) || len(m.sockets) != 0 {
-			t.Errorf("tries at %v, sockets %v", p.asked, m.sockets)
+		if len(p.tries()) != len(want) || len(m.sockets) != 0 {
+			t.Errorf("tries at %v, sockets %v", p.tries(), m.sockets)
 		}
 	})
 }
