@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -36,6 +37,8 @@ type driverOfAGuest struct {
 	registration.UnimplementedRegistrationServer
 	root string // the kubelet's
 	real bool
+
+	publishing sync.Mutex // one call at a time: a kubelet that has been started anew repeats those of the one before
 }
 
 func runGuestDriver() error {
@@ -103,16 +106,21 @@ func (d *driverOfAGuest) NodeStageVolume(_ context.Context, r *csipb.NodeStageVo
 }
 
 func (d *driverOfAGuest) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
 	if err := os.Mkdir(r.TargetPath, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	switch {
-	case d.real && r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true":
-		if err := mounts.New().Mount("tmpfs", r.TargetPath, "tmpfs", []string{"size=1m"}); err != nil {
-			return nil, err
+	if d.real {
+		// A kubelet that has been started anew publishes again.
+		if is, err := mounts.New().IsMountPoint(r.TargetPath); is || err != nil {
+			return &csipb.NodePublishVolumeResponse{}, err
 		}
-	case d.real:
-		if err := mounts.New().Mount(r.StagingTargetPath, r.TargetPath, "", []string{"bind"}); err != nil {
+		source, kind, options := r.StagingTargetPath, "", []string{"bind"}
+		if r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" {
+			source, kind, options = "tmpfs", "tmpfs", []string{"size=1m"}
+		}
+		if err := mounts.New().Mount(source, r.TargetPath, kind, options); err != nil {
 			return nil, err
 		}
 	}
@@ -120,10 +128,14 @@ func (d *driverOfAGuest) NodePublishVolume(_ context.Context, r *csipb.NodePubli
 }
 
 func (d *driverOfAGuest) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
-	if d.real {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	if is, err := mounts.New().IsMountPoint(r.TargetPath); d.real && is {
 		if err := mounts.New().Unmount(r.TargetPath); err != nil {
 			return nil, err
 		}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	return &csipb.NodeUnpublishVolumeResponse{}, os.RemoveAll(r.TargetPath)
 }
