@@ -1,6 +1,7 @@
 package blockdev_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -364,8 +365,11 @@ func TestKill9(t *testing.T) {
 	out, err := cmd.StdoutPipe()
 	r.must(err)
 	r.must(cmd.Start())
-	_, err = out.Read(make([]byte, len("attached")))
-	r.must(err)
+	for lines := bufio.NewScanner(out); lines.Text() != "attached"; {
+		if !lines.Scan() {
+			t.Fatalf("the other process ended before it had attached anything: %v", lines.Err())
+		}
+	}
 	if inv, err := r.Inventory(r.ctx, droplets); err != nil || len(inv.Devices) != 1 {
 		t.Errorf("while it lives: %+v, %v", inv.Devices, err)
 	}
