@@ -58,6 +58,9 @@ type world struct {
 	node *Node
 	comp *lab.Component
 	done chan struct{}
+
+	met      atomic.Int64 // how often kubelets had told the driver of its registration when the last one began
+	patience atomic.Int64 // until when that one is given time to do so, in Unix nanoseconds
 }
 
 func newWorld(t *testing.T) *world {
@@ -145,6 +148,10 @@ func (w *world) serveTokens() {
 // startKubelet begins a kubelet's life and waits until it watches.
 func (w *world) startKubelet() {
 	w.t.Helper()
+	if w.guest != nil {
+		w.met.Store(int64(w.guest.toldCount(true) + w.guest.toldCount(false)))
+		w.patience.Store(time.Now().Add(time.Second).UnixNano())
+	}
 	before, _ := w.watches.kubelets()
 	w.comp = w.lab.Component(context.Background(), "kubelet", w.name)
 	n, err := newNode(Config{Name: w.name, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, SELinux: w.selinux, Log: w.log}, w.client)
@@ -439,7 +446,9 @@ func advance(w *world, d time.Duration) { w.lab.Clock.(*lab.Clock).Advance(d) }
 func (w *world) hurry() { w.hurryBy(40) }
 
 // hurryBy makes the lab's time pass so many times as fast. What waits for an answer
-// waits less, too: with much going on at once, a few times is all that it bears.
+// waits less, too: with much going on at once, a few times is all that it bears. While
+// a kubelet and its driver meet time does not hurry: GetInfo may take no longer than a
+// second, and with each that does the pause before the next is longer.
 func (w *world) hurryBy(times int) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -449,6 +458,9 @@ func (w *world) hurryBy(times int) {
 		for {
 			select {
 			case <-t.C:
+				if w.meeting() {
+					continue
+				}
 				advance(w, time.Duration(times)*5*time.Millisecond)
 			case <-done:
 				return
@@ -458,4 +470,9 @@ func (w *world) hurryBy(times int) {
 	stop := w.close
 	w.close = sync.OnceFunc(func() { close(done); wg.Wait(); stop() })
 	w.t.Cleanup(w.close)
+}
+
+// meeting tells whether a kubelet has begun that has not yet told the driver of its registration.
+func (w *world) meeting() bool {
+	return time.Now().UnixNano() < w.patience.Load() && int64(w.guest.toldCount(true)+w.guest.toldCount(false)) == w.met.Load()
 }
