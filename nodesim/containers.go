@@ -3,7 +3,7 @@ package nodesim
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -106,7 +106,7 @@ func (c *containers) restore(pod *v1.Pod, boot string, now time.Time) {
 }
 
 func containerID(pod *v1.Pod, name string, restarts int32, boot string) string {
-	h := sha256.Sum256([]byte(fmt.Sprintf("%s/%s/%d/%s", pod.UID, name, restarts, boot)))
+	h := sha256.Sum256([]byte(string(pod.UID) + "/" + name + "/" + strconv.Itoa(int(restarts)) + "/" + boot))
 	return "drydock://" + hex.EncodeToString(h[:])
 }
 

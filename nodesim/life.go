@@ -216,6 +216,12 @@ func (l *life) sleep(ctx context.Context, wake <-chan struct{}, d time.Duration)
 // jittered adds up to half.
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/2) }
 
+// together shortens a pause by less than a beat, so that those of many pods end at the same
+// moments: waking the process up costs more than what most of them then find to do.
+func together(now time.Time, d time.Duration) time.Duration {
+	return d - time.Duration(now.Add(d).UnixNano())%resyncBeat
+}
+
 // retryPatch tries a write of Node or CSINode four times.
 func (l *life) retryPatch(ctx context.Context, try func() error) error {
 	var err error

@@ -30,7 +30,7 @@ func (w *worker) conditions(pod *v1.Pod, s *v1.PodStatus, now metav1.Time) []v1.
 	if ready.is {
 		ready = gatesOpen(pod)
 	}
-	var out []v1.PodCondition
+	out := make([]v1.PodCondition, 0, 6) // each sync makes them anew
 	for _, x := range []struct {
 		of v1.PodConditionType
 		verdict

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -75,6 +76,10 @@ func (w *worker) tell(ctx context.Context, pod *v1.Pod) bool {
 // tellAside writes the status while the volumes come up. The channel closes when it has been written, or not.
 func (w *worker) tellAside(ctx context.Context, pod *v1.Pod) <-chan struct{} {
 	done := make(chan struct{})
+	if w.told(pod, w.status(pod)) { // as with most syncs
+		close(done)
+		return done
+	}
 	w.workers.Go(func() {
 		defer close(done)
 		w.tell(ctx, pod)
@@ -82,14 +87,18 @@ func (w *worker) tellAside(ctx context.Context, pod *v1.Pod) <-chan struct{} {
 	return done
 }
 
+// told tells whether the API has this status already.
+func (w *worker) told(pod *v1.Pod, s *v1.PodStatus) bool {
+	if w.written != nil {
+		return same(w.written, s)
+	}
+	return same(&pod.Status, s)
+}
+
 // write patches the pod's status if it is to change. A pod that is gone or another one needs no status.
 func (w *worker) write(ctx context.Context, pod *v1.Pod) error {
 	s := w.status(pod)
-	have := w.written
-	if have == nil {
-		have = &pod.Status
-	}
-	if same(have, s) {
+	if w.told(pod, s) {
 		return nil
 	}
 	b, err := statusPatch(w.uid, s)
@@ -143,9 +152,14 @@ func emptied(fields map[string]any) {
 // same compares what the kubelet owns in a status.
 func same(a, b *v1.PodStatus) bool {
 	return a.Phase == b.Phase && a.Reason == b.Reason && a.PodIP == b.PodIP && a.ObservedGeneration == b.ObservedGeneration &&
-		equality.Semantic.DeepEqual(a.StartTime, b.StartTime) &&
-		equality.Semantic.DeepEqual(a.ContainerStatuses, b.ContainerStatuses) &&
-		equality.Semantic.DeepEqual(a.InitContainerStatuses, b.InitContainerStatuses) &&
-		equality.Semantic.DeepEqual(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses) &&
+		alike(a.StartTime, b.StartTime) &&
+		alike(a.ContainerStatuses, b.ContainerStatuses) &&
+		alike(a.InitContainerStatuses, b.InitContainerStatuses) &&
+		alike(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses) &&
 		holds(a.Conditions, b.Conditions)
+}
+
+// alike compares by meaning. What this worker made twice is equal to the letter, which is found out with far less work.
+func alike[T any](a, b T) bool {
+	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

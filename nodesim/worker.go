@@ -19,6 +19,7 @@ import (
 const (
 	pauseResync = time.Minute
 	pauseError  = 10 * time.Second
+	resyncBeat  = time.Second // on which resyncs fall
 )
 
 // podSeen takes a pod from the informer.
@@ -82,7 +83,7 @@ func (w *worker) run(ctx context.Context) {
 
 // sync brings the pod's volumes and containers up. It returns when it is to be done again.
 func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
-	for _, dir := range []string{w.layout.Pod(w.uid), w.layout.PodVolumes(w.uid), w.layout.PodPlugin(w.uid, "", "")} {
+	for _, dir := range []string{w.layout.PodVolumes(w.uid), w.layout.PodPlugin(w.uid, "", "")} { // the pod's own is above both
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			w.log.Error().Err(err).Msg("make pod directory")
 			return jittered(pauseError)
@@ -130,7 +131,7 @@ func (w *worker) sync(ctx context.Context, pod *v1.Pod) time.Duration {
 		return 0
 	}
 	if again == 0 || again > pauseResync {
-		again = jittered(pauseResync)
+		again = max(together(w.clock.Now(), jittered(pauseResync)), pauseResync)
 	}
 	if len(w.runtime.held) > 0 {
 		again = min(again, jittered(pauseError))

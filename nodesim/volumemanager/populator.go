@@ -2,7 +2,6 @@ package volumemanager
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -278,11 +277,13 @@ func usesOf(pod *v1.Pod) uses {
 			u.devices[x.Name] = true
 		}
 	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		add(c.VolumeMounts, c.VolumeDevices)
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			add(list[i].VolumeMounts, list[i].VolumeDevices)
+		}
 	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		add(c.VolumeMounts, c.VolumeDevices)
+	for i := range pod.Spec.EphemeralContainers {
+		add(pod.Spec.EphemeralContainers[i].VolumeMounts, pod.Spec.EphemeralContainers[i].VolumeDevices)
 	}
 	return u
 }

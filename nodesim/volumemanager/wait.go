@@ -88,17 +88,23 @@ func (m *Manager) WaitForUnmount(ctx context.Context, uid types.UID) error {
 
 // wait blocks until done, a stored error of the pod, the limit, or the end of ctx.
 func (m *Manager) wait(ctx context.Context, uid types.UID, done func() bool) error {
+	over := func() (bool, error) {
+		if errs := m.desired.popErrors(uid); len(errs) > 0 {
+			return true, errors.New(strings.Join(errs, "; "))
+		}
+		return done(), nil
+	}
+	if over, err := over(); over { // as with most syncs of a pod
+		return err
+	}
 	ctx, cancel := volumeplugin.WithTimeout(ctx, m.clock, waitLimit)
 	defer cancel()
 	bell, leave := m.waits.join(uid)
 	defer leave()
 	for {
 		next := bell.next()
-		if errs := m.desired.popErrors(uid); len(errs) > 0 {
-			return errors.New(strings.Join(errs, "; "))
-		}
-		if done() {
-			return nil
+		if over, err := over(); over {
+			return err
 		}
 		select {
 		case <-next:
