@@ -268,6 +268,9 @@ func (c *Cluster) NodeNames() []string {
 // Client is a client of the cluster's Kubernetes API, as its owner.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
+// Settle waits until the burst of requests that may be going on is over and the memory that it took given back.
+func (c *Cluster) Settle(ctx context.Context) error { return c.http.thrift.settle(ctx) }
+
 // RESTConfig is how a component of this process reaches the Kubernetes API: in plain HTTP,
 // with a credential of its own and no limit on the client's side. It works in this process only.
 func (c *Cluster) RESTConfig(component string) *rest.Config {

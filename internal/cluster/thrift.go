@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -14,8 +16,9 @@ type thrift struct {
 	next http.Handler
 	give func()
 
-	requests atomic.Int64 // since memory was last given back
-	mu       sync.Mutex   // held while giving
+	requests atomic.Int64  // since memory was last given back
+	mu       sync.Mutex    // held while giving
+	given    chan struct{} // guarded by mu: closes when memory is given back the next time
 	timer    *time.Timer
 }
 
@@ -25,7 +28,7 @@ const (
 )
 
 func newThrift(next http.Handler, give func()) *thrift {
-	t := &thrift{next: next, give: give}
+	t := &thrift{next: next, give: give, given: make(chan struct{})}
 	t.timer = time.AfterFunc(quietFor, t.rest)
 	return t
 }
@@ -44,6 +47,25 @@ func (t *thrift) rest() {
 	defer t.mu.Unlock()
 	t.requests.Store(0)
 	t.give()
+	close(t.given)
+	t.given = make(chan struct{})
+}
+
+// settle waits until the burst that may be going on is over and its memory given back.
+func (t *thrift) settle(ctx context.Context) error {
+	for {
+		t.mu.Lock()
+		burst, given := t.requests.Load() >= burstFrom, t.given
+		t.mu.Unlock()
+		if !burst {
+			return nil
+		}
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of a burst of requests: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // close waits until nothing is being given back.

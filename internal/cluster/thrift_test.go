@@ -23,6 +23,9 @@ func TestThrift(t *testing.T) {
 			t.Helper()
 			time.Sleep(2 * quietFor)
 			synctest.Wait()
+			if err := h.settle(t.Context()); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
 			if given != want {
 				t.Errorf("%s: memory was given back %d times, not %d", what, given, want)
 			}
@@ -34,5 +37,10 @@ func TestThrift(t *testing.T) {
 		expect("nothing since", 1)
 		ask(10 * burstFrom)
 		expect("a long burst without a pause", 2)
+		ask(burstFrom)
+		begin := time.Now()
+		if err := h.settle(t.Context()); err != nil || given != 3 || time.Since(begin) > quietFor {
+			t.Errorf("a burst is settled: %v; memory was given back %d times, not 3, after %s", err, given, time.Since(begin))
+		}
 	})
 }
