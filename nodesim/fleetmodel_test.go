@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -447,6 +448,12 @@ func (m *model) awaitUp(name string) {
 	}
 	m.waitRunning(name)
 	m.eachClaim(p, func(volume, path string) {
+		for range 1000 { // a pod that has run may be without it for a while, as in write
+			if _, err := os.Stat(filepath.Join(path, heldBy)); err == nil || !m.failed.Load() {
+				break
+			}
+			m.nodes[0].pause()
+		}
 		m.disks.look(volume, path)
 		m.must(nil, m.disks.write(volume, path)) // for the next pod
 	})
