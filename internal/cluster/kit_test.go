@@ -235,3 +235,17 @@ func clean(t *testing.T, c *Cluster) {
 		t.Errorf("check found:\n%s", strings.Join(words, "\n"))
 	}
 }
+
+func limited(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// made fails the test if something could not be made or had.
+func made(t testing.TB) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		must(t, err)
+	}
+}

@@ -23,12 +23,6 @@ import (
 	"drydock.dev/drydock/internal/lab"
 )
 
-func limited(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // TestGuestDriver runs somebody else's driver on a node as "drydock node exec" does, and a volume of it through its whole life.
 func TestGuestDriver(t *testing.T) {
 	for _, mode := range modes(t) {
@@ -188,14 +182,6 @@ func guestCalls(ctx context.Context, c *Cluster) (calls []string) {
 		case <-ctx.Done():
 			return calls
 		}
-	}
-}
-
-// made fails the test if something could not be made or had.
-func made(t testing.TB) func(any, error) {
-	return func(_ any, err error) {
-		t.Helper()
-		must(t, err)
 	}
 }
 
