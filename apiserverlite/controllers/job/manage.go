@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"drydock.dev/drydock/apiserverlite/controllers/workload"
 )
 
 // manage makes or deletes pods so that as many are active as should be.
@@ -54,7 +56,7 @@ func (r *round) manage(ctx context.Context) error {
 // surplus are the pods to delete: those without an index that is wanted, and of too many the least far.
 func (r *round) surplus(n int) []*corev1.Pod {
 	pods := slices.Clone(r.active)
-	slices.SortStableFunc(pods, leastFar)
+	slices.SortStableFunc(pods, workload.LeastFar)
 	var out, left []*corev1.Pod
 	if r.indexed() {
 		seen := indexes{}

@@ -138,24 +138,3 @@ func (r *round) gone(p *corev1.Pod) {
 		r.ready--
 	}
 }
-
-// leastFar orders pods by how far they are.
-func leastFar(a, b *corev1.Pod) int {
-	rank := func(p *corev1.Pod) int {
-		n := 0
-		if p.Spec.NodeName != "" {
-			n += 4
-		}
-		if p.Status.Phase == corev1.PodRunning {
-			n += 2
-		}
-		if _, ready := workload.Ready(p); ready {
-			n++
-		}
-		return n
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
-}

@@ -145,7 +145,7 @@ func (c *Controller) act(ctx context.Context, s *appsv1.ReplicaSet, owner worklo
 	if missing >= 0 {
 		return nil
 	}
-	slices.SortStableFunc(pods, leastUseful)
+	slices.SortStableFunc(pods, workload.LeastFar)
 	for _, p := range pods[:min(-missing, burst)] {
 		if err := c.remove(ctx, s, p); err != nil {
 			return err
@@ -186,27 +186,6 @@ func (c *Controller) remove(ctx context.Context, s *appsv1.ReplicaSet, p *corev1
 	})
 	c.events.Eventf(s, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 	return nil
-}
-
-// leastUseful orders pods by who goes first.
-func leastUseful(a, b *corev1.Pod) int {
-	rank := func(p *corev1.Pod) int {
-		n := 0
-		if p.Spec.NodeName != "" {
-			n += 4
-		}
-		if p.Status.Phase == corev1.PodRunning {
-			n += 2
-		}
-		if _, ready := workload.Ready(p); ready {
-			n++
-		}
-		return n
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 }
 
 func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods []*corev1.Pod, terminating int32, failure error) error {

@@ -153,3 +153,24 @@ func Available(p *corev1.Pod, minReady int32, now time.Time) (wait time.Duration
 func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
+
+// LeastFar orders pods by how far they are, the youngest first among equals: who goes first when there are too many.
+func LeastFar(a, b *corev1.Pod) int {
+	rank := func(p *corev1.Pod) int {
+		n := 0
+		if p.Spec.NodeName != "" {
+			n += 4
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			n += 2
+		}
+		if _, ready := Ready(p); ready {
+			n++
+		}
+		return n
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+}
