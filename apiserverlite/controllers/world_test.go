@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	w := &world{t: t, ctx: ctx, client: client, meta: metaClient, lab: l, log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
 	w.close = func() {
 		cancel()

@@ -65,7 +65,9 @@ func New(env control.Env) *Controller {
 	control.Register(core.ResourceQuotas().Informer(), control.On[*corev1.ResourceQuota]{
 		Add: c.add,
 		Update: func(old, q *corev1.ResourceQuota) {
-			if !equality.Semantic.DeepEqual(old.Spec, q.Spec) {
+			// The status too, though it is this controller that writes it: a round that was worked out before the
+			// write was seen may have found that nothing was to be written.
+			if !equality.Semantic.DeepEqual(old.Spec, q.Spec) || !equality.Semantic.DeepEqual(old.Status, q.Status) {
 				c.add(q)
 			}
 		},
