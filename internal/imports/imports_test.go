@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"web":           {"internal/lab", "internal/stages"},
 
 	"internal/lab":         {"internal/sock"},
+	"internal/held":        {},
 	"internal/labobjects":  {"internal/lab"},
 	"internal/sock":        {},
 	"internal/host":        {},
