@@ -263,5 +263,5 @@ func TestSELinuxContainersDisagree(t *testing.T) {
 	side.Name, side.SecurityContext = "side", &v1.SecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c5"}}
 	p.Spec.Containers = append(p.Spec.Containers, *side)
 	w.createPod(p)
-	w.waitEvent(`conflicting SELinux labels of volume pv-c: "` + label1 + `" and "system_u:object_r:container_file_t:s0:c5"`)
+	w.waitEvent("multiple SELinux labels found: " + label1 + ",system_u:object_r:container_file_t:s0:c5")
 }

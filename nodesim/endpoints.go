@@ -6,8 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"drydock.dev/drydock/nodesim/stats"
 )
 
 // Handler serves what a kubelet serves, as far as volumes go: /stats/summary, /metrics, /pods
@@ -31,9 +29,7 @@ func (n *Node) Handler() http.Handler {
 	on("/stats/summary/{$}", summary)
 	on("/metrics", func(l *life, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		if stats.Metrics(w, l.summary(r.Context())) == nil && stats.Totals(w, l.volumes.Totals()) == nil {
-			l.host.Operations.Write(w)
-		}
+		l.writeMetrics(r.Context(), w)
 	})
 	on("/pods", func(l *life, w http.ResponseWriter, _ *http.Request) {
 		list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}

@@ -60,17 +60,27 @@ func (l *life) removeOrphans(ctx context.Context, said map[types.UID]string) (le
 	for _, uid := range l.pods.known() {
 		known[uid] = true
 	}
+	var swept sweep
+	defer func() {
+		swept.at = l.clock.Now()
+		l.houseMu.Lock()
+		l.swept = swept
+		l.houseMu.Unlock()
+	}()
 	for _, d := range dirs {
 		uid := types.UID(d.Name())
 		if known[uid] || ctx.Err() != nil {
 			continue
 		}
+		swept.found++
 		if l.volumes.PossiblyMounted(uid) {
 			waiting = true
+			swept.left++
 			continue
 		}
 		if err := l.removePodDir(uid); err != nil {
 			left = true
+			swept.left++
 			if said[uid] != err.Error() {
 				said[uid] = err.Error()
 				l.log.Warn().Err(err).Str("pod", string(uid)).Msg("orphaned pod found, but its directory cannot be removed yet")
@@ -80,6 +90,23 @@ func (l *life) removeOrphans(ctx context.Context, said map[types.UID]string) (le
 		delete(said, uid)
 	}
 	return left, waiting
+}
+
+// sweep is one look at the directories of pods that nobody knows.
+type sweep struct {
+	at          time.Time
+	found, left int
+}
+
+// orphans are the numbers of the last sweep. A kubelet sweeps every two seconds: the one
+// that would have followed since would not have met what this one removed.
+func (l *life) orphans() (found, left int) {
+	l.houseMu.Lock()
+	defer l.houseMu.Unlock()
+	if l.clock.Since(l.swept.at) >= retryHouse {
+		return l.swept.left, l.swept.left
+	}
+	return l.swept.found, l.swept.left
 }
 
 // removePodDir removes what is empty below volumes, then the other directories, then

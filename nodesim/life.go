@@ -52,6 +52,9 @@ type life struct {
 	statsMu sync.Mutex            // held while somebody counts
 	stats   map[string]podNumbers // guarded by statsMu: by pod UID
 
+	houseMu sync.Mutex
+	swept   sweep // guarded by houseMu: the last one
+
 	factories []informers.SharedInformerFactory
 	drivers   cache.DoneChecker // the cache of CSIDrivers is complete
 	podsKnown cache.DoneChecker

@@ -135,7 +135,7 @@ func TestRegistrationTimeLimits(t *testing.T) {
 				h := &record{refused: c.refused}
 				m := meet(c.plugin, h)
 				began := time.Now()
-				_, err := m.register(t.Context(), path)
+				_, err := m.register(t.Context(), &socket{path: path})
 				if took := time.Since(began); took != c.limit {
 					t.Errorf("given up after %s, want %s", took, c.limit)
 				}

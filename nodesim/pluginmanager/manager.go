@@ -68,7 +68,8 @@ type Manager struct {
 //	                     ^---- pause <-- error
 type socket struct {
 	path       string
-	generation int // guarded by Manager.mu; 0 once the socket is gone
+	generation int  // guarded by Manager.mu; 0 once the socket is gone
+	registered bool // guarded by Manager.mu
 	wake       chan struct{}
 }
 
@@ -200,6 +201,7 @@ func (m *Manager) serve(ctx context.Context, s *socket) {
 			return
 		}
 		if have != nil && have.generation != generation {
+			m.mark(s, false)
 			have.handler.Deregister(ctx, have.name, have.endpoint)
 			m.c.Log.Info().Str("plugin", have.name).Msg("plugin deregistered")
 			have = nil
@@ -210,7 +212,7 @@ func (m *Manager) serve(ctx context.Context, s *socket) {
 			m.sleep(ctx, s, 0)
 			continue
 		}
-		p, err := m.register(ctx, s.path)
+		p, err := m.register(ctx, s)
 		if err == nil {
 			p.generation, have = generation, p
 			m.c.Log.Info().Str("plugin", p.name).Str("endpoint", p.endpoint).Msg("plugin registered")
@@ -246,8 +248,34 @@ type plugin struct {
 	generation     int
 }
 
+// mark records whether a socket's plugin is registered.
+func (m *Manager) mark(s *socket, registered bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.registered = registered
+}
+
+// Socket is a path in which a plugin announced itself.
+type Socket struct {
+	Path       string
+	There      bool // so it is to be registered
+	Registered bool // it is, or its handler is just asked
+}
+
+// Sockets lists those that are there or registered.
+func (m *Manager) Sockets() []Socket {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Socket
+	for _, s := range m.sockets {
+		out = append(out, Socket{s.path, s.generation != 0, s.registered})
+	}
+	return out
+}
+
 // register runs the protocol with one socket, as its client.
-func (m *Manager) register(ctx context.Context, path string) (*plugin, error) {
+func (m *Manager) register(ctx context.Context, s *socket) (*plugin, error) {
+	path := s.path
 	client, conn, err := m.connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("RegisterPlugin error -- dial failed at socket %s, err: %w", path, err)
@@ -267,10 +295,13 @@ func (m *Manager) register(ctx context.Context, path string) (*plugin, error) {
 	if err := p.handler.Validate(p.name, p.endpoint, info.SupportedVersions); err != nil {
 		return nil, m.refuse(ctx, client, fmt.Errorf("plugin validation failed with err: %w", err))
 	}
+	m.mark(s, true) // as upstream counts it
 	if err := p.handler.Register(ctx, p.name, p.endpoint, info.SupportedVersions); err != nil {
+		m.mark(s, false)
 		return nil, m.refuse(ctx, client, fmt.Errorf("plugin registration failed with err: %w", err))
 	}
 	if err := m.notify(ctx, client, nil); err != nil {
+		m.mark(s, false)
 		p.handler.Deregister(ctx, p.name, p.endpoint)
 		return nil, fmt.Errorf("RegisterPlugin error -- failed to send registration status at socket %s, err: %w", path, err)
 	}

@@ -20,6 +20,7 @@ type Operations struct {
 	mu       sync.Mutex
 	times    map[timed]map[string]*histogram // guarded by mu: by the label pairs
 	counters map[counter]uint64              // guarded by mu
+	selinux  [selinuxKinds]map[string]int    // guarded by mu: by the label pairs
 }
 
 type timed int
@@ -149,8 +150,10 @@ func (o *Operations) Write(w io.Writer) error {
 	} {
 		fmt.Fprintf(&b, "# HELP %s [ALPHA] %s\n# TYPE %s counter\n%s %d\n", is.name, is.help, is.name, is.name, o.counters[counter(what)])
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return err
+	}
+	return o.writeSELinux(w)
 }
 
 func (h *histogram) write(b *strings.Builder, name, labels string) {

@@ -87,17 +87,9 @@ type Count struct{ Plugin, State string }
 
 // Totals writes the volume manager's own metric.
 func Totals(w io.Writer, counts map[Count]int) error {
-	const name = "volume_manager_total_volumes"
-	keys := make([]Count, 0, len(counts))
-	for k := range counts {
-		keys = append(keys, k)
+	values := map[string]int{}
+	for c, n := range counts {
+		values[Labels("plugin_name", c.Plugin, "state", c.State)] = n
 	}
-	slices.SortFunc(keys, func(a, b Count) int { return strings.Compare(a.Plugin+a.State, b.Plugin+b.State) })
-	var b strings.Builder
-	fmt.Fprintf(&b, "# HELP %s [ALPHA] Number of volumes in Volume Manager\n# TYPE %s gauge\n", name, name)
-	for _, k := range keys {
-		fmt.Fprintf(&b, "%s{plugin_name=%q,state=%q} %d\n", name, k.Plugin, k.State, counts[k])
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return Gauges{Name: "volume_manager_total_volumes", Help: "Number of volumes in Volume Manager", Values: values}.Write(w)
 }

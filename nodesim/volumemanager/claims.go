@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
+	"drydock.dev/drydock/nodesim/stats"
 	"drydock.dev/drydock/nodesim/volumeplugin"
 )
 
@@ -42,18 +43,26 @@ func (m *Manager) addVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, use 
 	if err != nil {
 		return fmt.Errorf("failed to GetUniqueVolumeNameFromSpec for volumeSpec %q using volume plugin %q err=%w", spec.Name(), plugin.Name(), err)
 	}
-	label, err := m.labelOf(pod, spec, v.Name)
+	label, err := m.labelsOf(pod, spec, v.Name)
 	if err != nil {
 		return err
 	}
 	if spec.PV != nil && spec.PV.Spec.CSI != nil {
 		m.host.Lab.Timeline.Alias(spec.PV.Spec.CSI.VolumeHandle, spec.PV.Name)
 	}
-	if err := m.desired.add(wanted{
+	became := m.desired.add(wanted{
 		Volume: name, Plugin: plugin.Name(), Attachable: attacher != nil, DeviceMountable: m.plugins.DeviceMountable(spec) != nil,
-		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Label: label, Requested: m.clock.Now(), Anew: plugin.RequiresRemount(spec),
-	}, v.Name); err != nil {
-		return err
+		Pod: pod, Spec: spec, GID: gid, SizeLimit: sizeLimit(pod, v), Size: size, Label: label.used, Requested: m.clock.Now(), Anew: plugin.RequiresRemount(spec),
+	}, v.Name, label)
+	if became.admitted {
+		m.countLabel(stats.SELinuxAdmitted, spec)
+	}
+	switch {
+	case became.conflict != nil && label.must:
+		m.countLabel(stats.SELinuxVolumeError, spec)
+		return became.conflict
+	case became.conflict != nil:
+		m.countLabel(stats.SELinuxVolumeWarning, spec)
 	}
 	if claim != nil && !spec.ReadOnly {
 		m.desired.setSize(name, size)

@@ -31,8 +31,9 @@ type wantedVolume struct {
 	plugin          string
 	attachable      bool
 	deviceMountable bool
-	reportedInUse   bool // node.status.volumesInUse lists it
-	label           string
+	reportedInUse   bool              // node.status.volumesInUse lists it
+	label           string            // with which it is mounted
+	asked           string            // the label that its first pod asked for, though the node may not mount with it
 	size            resource.Quantity // of the PV; zero for other volumes
 	pods            map[types.UID]*wantedPod
 }
@@ -68,21 +69,31 @@ func newDesired(tell listener) *desired {
 	return &desired{tell: tell, volumes: map[UniqueName]*wantedVolume{}, byPod: map[types.UID]map[UniqueName]struct{}{}, errors: map[types.UID][]string{}}
 }
 
+// entered is what became of a volume's label when a pod came to want it.
+type entered struct {
+	admitted bool  // the first pod asked for one
+	conflict error // pods that have the volume asked for another one
+}
+
 // add records that a pod wants a volume under one of its names. What is known
-// already about the volume stays; the pod's part is refreshed. A pod that wants it with
-// another SELinux label than the pods before cannot have it.
-func (d *desired) add(w wanted, outer string) error {
+// already about the volume stays; the pod's part is refreshed. A pod that asks for
+// another SELinux label than the pods before cannot have it, if they must agree.
+func (d *desired) add(w wanted, outer string, l labels) (became entered) {
 	d.mu.Lock()
-	if v := d.volumes[w.Volume]; v != nil && v.pods[w.Pod.UID] == nil && v.label != w.Label {
-		defer d.mu.Unlock()
-		return fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", w.Spec.Name(), v.label, w.Label)
-	}
 	v := d.volumes[w.Volume]
+	if v != nil && v.pods[w.Pod.UID] == nil && l.can && v.asked != l.asked {
+		became.conflict = fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", w.Spec.Name(), v.asked, l.asked)
+		if l.must {
+			d.mu.Unlock()
+			return became
+		}
+	}
 	isNew := v == nil
 	if isNew {
 		v = &wantedVolume{name: w.Volume, plugin: w.Plugin, attachable: w.Attachable, deviceMountable: w.DeviceMountable,
-			label: w.Label, size: w.Size, pods: map[types.UID]*wantedPod{}}
+			label: w.Label, asked: l.asked, size: w.Size, pods: map[types.UID]*wantedPod{}}
 		d.volumes[w.Volume] = v
+		became.admitted = l.asked != ""
 	}
 	p := &wantedPod{pod: w.Pod, spec: w.Spec, gid: w.GID, sizeLimit: w.SizeLimit, requested: w.Requested, outer: []string{outer}}
 	if old := v.pods[w.Pod.UID]; old != nil {
@@ -105,7 +116,7 @@ func (d *desired) add(w wanted, outer string) error {
 	if isNew && w.Attachable {
 		d.tell.useMoved()
 	}
-	return nil
+	return became
 }
 
 // remove forgets that a pod wants a volume, and the volume when no pod wants it.

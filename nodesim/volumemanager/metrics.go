@@ -10,14 +10,10 @@ import (
 
 // metricName is what metrics call the plugin of a volume.
 func metricName(plugin string, s *volumeplugin.Spec) string {
-	switch {
-	case s == nil:
-	case s.Volume != nil && s.Volume.CSI != nil:
-		return stats.PluginName(plugin, s.Volume.CSI.Driver)
-	case s.PV != nil && s.PV.Spec.CSI != nil:
-		return stats.PluginName(plugin, s.PV.Spec.CSI.Driver)
+	if s == nil {
+		return plugin
 	}
-	return plugin
+	return stats.PluginName(plugin, s.CSIDriver())
 }
 
 // count enters an operation that has ended.

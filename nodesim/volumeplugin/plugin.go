@@ -50,6 +50,17 @@ func (s *Spec) Block() bool {
 	return s != nil && s.PV != nil && s.PV.Spec.VolumeMode != nil && *s.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
+// CSIDriver is the driver's name of a CSI volume, else empty.
+func (s *Spec) CSIDriver() string {
+	switch {
+	case s.PV != nil && s.PV.Spec.CSI != nil:
+		return s.PV.Spec.CSI.Driver
+	case s.Volume != nil && s.Volume.CSI != nil:
+		return s.Volume.CSI.Driver
+	}
+	return ""
+}
+
 // Plugin is one kind of volume.
 type Plugin interface {
 	// Name is the qualified name: kubernetes.io/csi.

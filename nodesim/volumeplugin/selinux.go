@@ -37,14 +37,18 @@ type SELinuxMounter interface {
 // SELinuxOption is the mount option for a label. The quotes protect its commas.
 func SELinuxOption(label string) string { return fmt.Sprintf("context=%q", label) }
 
-// FileLabel is the label that files get for a container with these options.
+// FileLabel is the label that files get for a container with these options. Role and
+// type are those of its process only.
 func FileLabel(o *v1.SELinuxOptions) string {
 	if o == nil || *o == (v1.SELinuxOptions{}) {
 		return ""
 	}
-	level := o.Level
+	user, level := o.User, o.Level
+	if user == "" {
+		user = "system_u"
+	}
 	if level == "" {
 		level = "s0"
 	}
-	return "system_u:object_r:container_file_t:" + level
+	return user + ":object_r:container_file_t:" + level
 }
