@@ -243,3 +243,81 @@ func TestContainerStatusFields(t *testing.T) {
 		return c.AllocatedResources.Cpu().MilliValue() == 200 && c.Resources.Requests.Cpu().MilliValue() == 200
 	})
 }
+
+// TestContainerUsers: whom containers run as, with the groups of fsGroup, of the pod and of its volumes.
+func TestContainerUsers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gid := func(text string) func(*v1.PersistentVolume) {
+		return func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{"pv.beta.kubernetes.io/gid": text} }
+	}
+	w.addVolume("a", "h1", gid("5000"))
+	w.addVolume("b", "h2", gid("4000"))
+	w.addVolume("c", "h3", gid("storage"))
+	w.startKubelet()
+	p := pod("p", "a", "b", "c")
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: new(int64(1000)), RunAsGroup: new(int64(3000)), FSGroup: new(int64(2000)), SupplementalGroups: []int64{4000, 6000}}
+	side := p.Spec.Containers[0].DeepCopy()
+	side.Name, side.SecurityContext = "side", &v1.SecurityContext{RunAsUser: new(int64(0)), RunAsGroup: new(int64(6000))}
+	first := side.DeepCopy()
+	first.Name, first.SecurityContext = "first", &v1.SecurityContext{RunAsUser: new(int64(7))}
+	p.Spec.Containers, p.Spec.InitContainers = append(p.Spec.Containers, *side), []v1.Container{*first}
+	w.createPod(p)
+	w.createPod(pod("plain", "a"))
+	w.waitRunning("p", "plain")
+	linux := func(uid, gid int64, groups ...int64) *v1.ContainerUser {
+		return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: uid, GID: gid, SupplementalGroups: groups}}
+	}
+	are := func() {
+		t.Helper()
+		got, _ := w.container("p")
+		plain, _ := w.container("plain")
+		for name, c := range map[string]struct{ got, want *v1.ContainerUser }{
+			"app":   {statusOf(got.Status.ContainerStatuses, "app").User, linux(1000, 3000, 3000, 2000, 4000, 6000, 5000)},
+			"side":  {statusOf(got.Status.ContainerStatuses, "side").User, linux(0, 6000, 6000, 2000, 4000, 5000)},
+			"first": {statusOf(got.Status.InitContainerStatuses, "first").User, linux(7, 3000, 3000, 2000, 4000, 6000, 5000)},
+			"plain": {plain.Status.ContainerStatuses[0].User, linux(0, 0, 0, 5000)},
+		} {
+			if d := cmp.Diff(c.want, c.got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", name, d)
+			}
+		}
+	}
+	are()
+	if f := w.nodeObject().Status.Features; f == nil || !*f.SupplementalGroupsPolicy {
+		t.Errorf("the node does not say that it reports them: %+v", f)
+	}
+	// What runs keeps what it was made with, also when the kubelet is another one.
+	pv, err := w.client.CoreV1().PersistentVolumes().Get(w.ctx, "pv-a", metav1.GetOptions{})
+	w.must(pv, err)
+	gid("5001")(pv)
+	w.must(w.client.CoreV1().PersistentVolumes().Update(w.ctx, pv, metav1.UpdateOptions{}))
+	w.killKubelet()
+	w.startKubelet()
+	w.createPod(pod("later", "a"))
+	w.waitRunning("later")
+	are()
+	if later, _ := w.container("later"); !slices.Contains(later.Status.ContainerStatuses[0].User.Linux.SupplementalGroups, 5001) {
+		t.Errorf("a later pod: %+v", later.Status.ContainerStatuses[0].User.Linux)
+	}
+}
+
+// TestNoRootWhereNoneIsWanted: a container that is to be root and must not does not start.
+func TestNoRootWhereNoneIsWanted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startKubelet()
+	p := pod("p")
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: new(true)}
+	p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{RunAsUser: new(int64(0))}
+	w.createPod(p)
+	w.waitEvent("Failed: Error: container's runAsUser breaks non-root policy (pod: \"p_default(uid-p)\", container: app)")
+	// Whom an image would run as that is not root nobody knows.
+	p = pod("some")
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: new(true)}
+	w.createPod(p)
+	w.waitRunning("some")
+	if _, c := w.container("some"); c.User != nil {
+		t.Errorf("user %+v", c.User)
+	}
+}

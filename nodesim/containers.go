@@ -50,6 +50,7 @@ type containers struct {
 	boot     string
 	inits    inits
 	beside   ephemerals
+	users    users             // whom they run as
 	news     news              // what nobody was told of yet
 	held     map[string]string // what keeps a container, by its name, from being made
 	state    containerState
@@ -82,7 +83,8 @@ const (
 // restore takes over containers that a restart of the kubelet left running. After a
 // reboot they are gone, and will be started again.
 func (c *containers) restore(pod *v1.Pod, boot string, now time.Time) {
-	c.boot, c.held, c.beside = boot, map[string]string{}, ephemerals{}
+	c.boot, c.held, c.beside, c.users = boot, map[string]string{}, ephemerals{}, users{}
+	c.users.restore(pod)
 	c.inits.restore(pod, boot)
 	c.beside.restore(pod, boot, now)
 	for _, s := range pod.Status.ContainerStatuses {

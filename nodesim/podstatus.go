@@ -34,6 +34,9 @@ func (w *worker) status(pod *v1.Pod) *v1.PodStatus {
 	s.InitContainerStatuses = c.inits.statuses(pod, c.boot, c.held, c.state == stopped || c.over(pod), now.Time)
 	s.ContainerStatuses = c.statuses(pod)
 	s.EphemeralContainerStatuses = c.beside.statuses(pod, c.held)
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		c.users.put(pod, list, func() []int64 { return w.volumes.Groups(pod) })
+	}
 	s.Phase = c.phase(pod)
 	if c.expired {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, reasonDeadline, textDeadline

@@ -108,6 +108,7 @@ func (l *life) status(have []v1.NodeCondition, notReady string) v1.NodeStatus {
 		Capacity: capacity, Allocatable: capacity, Conditions: conditions,
 		// As the status of containers says of their mounts.
 		RuntimeHandlers: []v1.NodeRuntimeHandler{{Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: new(true), UserNamespaces: new(false)}}},
+		Features:        &v1.NodeFeatures{SupplementalGroupsPolicy: new(true)},
 		Addresses:       []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: l.ips.node()}, {Type: v1.NodeHostName, Address: l.c.Name}},
 		NodeInfo: v1.NodeSystemInfo{
 			MachineID: systemID(l.c.Name), SystemUUID: systemID(l.c.Name), BootID: l.bootID, KernelVersion: kernelVersion(), OSImage: "drydock simulated node",

@@ -32,9 +32,12 @@ func (w *worker) prepareMounts(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// prepare makes ready what one container mounts, and tells whether it has all.
+// prepare makes ready what one container mounts, and tells whether it has all and may start.
 func (w *worker) prepare(ctx context.Context, pod *v1.Pod, x *v1.Container, path string) bool {
 	_, err := w.volumes.ContainerMounts(ctx, pod, x)
+	if err == nil {
+		err = mayNotBeRoot(pod, x)
+	}
 	if err != nil {
 		w.runtime.held[x.Name] = err.Error()
 		w.tellOf(pod, happening{path, v1.EventTypeWarning, "Failed", "Error: " + err.Error()})

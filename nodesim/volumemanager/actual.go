@@ -441,6 +441,19 @@ func (a *actual) attachables() []UniqueName {
 	return out
 }
 
+// groups are the gids of the volumes that are mounted for a pod, as they were given.
+func (a *actual) groups(uid types.UID) []string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []string
+	for _, p := range a.byPod[uid] {
+		if p.state == Mounted && p.gid != "" {
+			out = append(out, p.gid)
+		}
+	}
+	return out
+}
+
 // podMounts counts a pod's entries by state.
 func (a *actual) podMounts(uid types.UID) (mounted, uncertain []UniqueName) {
 	a.mu.RLock()
