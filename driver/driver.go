@@ -29,6 +29,7 @@ import (
 	"github.com/rs/zerolog"
 	"k8s.io/mount-utils"
 
+	"drydock.dev/drydock/internal/inprocess"
 	"drydock.dev/drydock/internal/lab"
 )
 
@@ -81,7 +82,7 @@ type Driver struct {
 	lab        *lab.Lab
 	controller *controller // nil when not configured
 	node       *node       // nil when not configured
-	local      *local
+	local      *inprocess.Conn
 }
 
 // pluginName is the CSI specification's rule for a plugin's name.
@@ -119,8 +120,7 @@ func New(cfg Config) (*Driver, error) {
 		}
 		d.node = node
 	}
-	d.local = newLocal(d.handle)
-	d.register(d.local)
+	d.local = d.within()
 	return d, nil
 }
 

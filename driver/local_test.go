@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"drydock.dev/drydock/internal/inprocess"
 	"drydock.dev/drydock/internal/lab"
 )
 
@@ -59,13 +60,14 @@ func both(t *testing.T, s *script, play func(*testing.T, csi.IdentityClient, csi
 		play(t, csi.NewIdentityClient(conn), csi.NewNodeClient(conn))
 	})
 	t.Run("local", func(t *testing.T) {
-		l := newLocal(handle)
+		l := &local{methods: map[string]localMethod{}, handle: handle}
 		csi.RegisterIdentityServer(l, s)
+		conn := inprocess.New(l.serve)
 		base, cut := context.WithCancel(context.Background())
-		l.open(base)
-		defer l.calls.Wait()
+		conn.Open(base)
+		defer conn.Wait()
 		defer cut()
-		play(t, csi.NewIdentityClient(l), csi.NewNodeClient(l))
+		play(t, csi.NewIdentityClient(conn), csi.NewNodeClient(conn))
 	})
 }
 

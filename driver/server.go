@@ -34,7 +34,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	d.register(s)
 	base, cut := context.WithCancel(context.Background())
 	defer cut()
-	d.local.open(base)
+	d.local.Open(base)
 	d.cfg.Log.Debug().Str("endpoint", d.cfg.Endpoint).Msg("serving CSI")
 	stopped := make(chan struct{})
 	go func() {
@@ -45,7 +45,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
 		cut()
 		s.Stop()
-		d.local.calls.Wait()
+		d.local.Wait()
 		return fmt.Errorf("serve CSI on %s: %w", d.cfg.Endpoint, err)
 	}
 	<-stopped
@@ -54,12 +54,12 @@ func (d *Driver) serve(ctx context.Context) error {
 
 // stop ends the server. A killed driver gives its callers no grace.
 func (d *Driver) stop(s *grpc.Server, cut func()) {
-	d.local.close()
+	d.local.Close()
 	if c := d.cfg.Component; c == nil || !c.Killed() {
 		done := make(chan struct{})
 		go func() {
 			s.GracefulStop()
-			d.local.calls.Wait()
+			d.local.Wait()
 			close(done)
 		}()
 		t := d.lab.Clock.NewTimer(grace)
@@ -76,7 +76,7 @@ func (d *Driver) stop(s *grpc.Server, cut func()) {
 	}
 	cut()
 	s.Stop()
-	d.local.calls.Wait()
+	d.local.Wait()
 }
 
 // handle is around every call: it joins the caller's trace and this driver's life

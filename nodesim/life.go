@@ -74,7 +74,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	l.drivers = csiDrivers.Informer().HasSyncedChecker()
 	l.host = &volumeplugin.Host{
 		Life: ctx, Node: n.c.Name, Layout: n.layout, Client: n.client, Mounter: n.c.Mounter, Simulated: n.c.Simulated, Lab: n.c.Lab,
-		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory, SELinux: n.c.selinux(), Operations: stats.NewOperations(),
+		Component: n.c.Component, Log: n.c.Log, CSIDrivers: csiDrivers.Lister(), NodeLabels: l.own.labels, Memory: nodeMemory, SELinux: n.c.selinux(), Operations: stats.NewOperations(), Within: n.c.Within,
 		CSIDriversSynced: func(ctx context.Context) error { return waitDone(ctx, l.drivers, "the cache of CSIDrivers") },
 	}
 	l.csi = csi.New(l.host)

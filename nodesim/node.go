@@ -25,6 +25,7 @@ import (
 	"sync"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -67,6 +68,8 @@ type Config struct {
 	// Tap puts the lab's proxy before each driver's socket but those in Tapped, which are proxies already.
 	Tap    bool
 	Tapped []string
+	// Within is a connection to the proxy at a socket where that is in this process, and nil elsewhere. It may be nil itself.
+	Within func(endpoint string) grpc.ClientConnInterface
 	Log    zerolog.Logger
 }
 

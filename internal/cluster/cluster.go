@@ -63,6 +63,7 @@ type Cluster struct {
 	machines   map[string]*machine
 	laboratory laboratory
 	drivers    sync.Map // socket -> *driver.Driver that serves it
+	proxies    sync.Map // socket -> *lab.Proxy that serves it
 	closing    sync.Once
 	err        error // of Close; set once
 

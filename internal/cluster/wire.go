@@ -120,7 +120,7 @@ func (c *Cluster) addNode(n string) {
 		m := c.machines[n]
 		own := &lab.Lab{Clock: m.time, Faults: c.Lab.Faults, Timeline: c.Lab.Timeline} // the node's clock may be wrong
 		node, err := nodesim.New(nodesim.Config{
-			Name: n, Root: l.Node(n), RESTConfig: c.RESTConfig("kubelet/" + n), Lab: own, Component: life, Boot: m.boot(), Tap: true, Tapped: []string{proxy},
+			Name: n, Root: l.Node(n), RESTConfig: c.RESTConfig("kubelet/" + n), Lab: own, Component: life, Boot: m.boot(), Tap: true, Tapped: []string{proxy}, Within: c.within,
 			Mounter: c.mounter(n), Simulated: c.Mode == host.Sim, Log: c.boxLog("kubelet").With().Str("node", n).Logger(),
 		})
 		if err != nil {
@@ -170,8 +170,22 @@ func (c *Cluster) proxy(target, listen, node, caller string) func(context.Contex
 		return nil
 	}
 	return func(ctx context.Context, _ *lab.Component) error {
-		return lab.ServeProxy(ctx, lab.ProxyConfig{Listen: listen, Target: target, Local: local, Lab: c.Lab, Node: node, Caller: caller, Log: c.boxLog("proxy")})
+		p, err := lab.NewProxy(lab.ProxyConfig{Listen: listen, Target: target, Local: local, Lab: c.Lab, Node: node, Caller: caller, Log: c.boxLog("proxy")})
+		if err != nil {
+			return err
+		}
+		c.proxies.Store(listen, p)
+		defer c.proxies.Delete(listen)
+		return p.Serve(ctx)
 	}
+}
+
+// within is a connection to the proxy that listens at a socket, without the socket; nil while there is none.
+func (c *Cluster) within(socket string) grpc.ClientConnInterface {
+	if p, ok := c.proxies.Load(socket); ok {
+		return p.(*lab.Proxy).Conn()
+	}
+	return nil
 }
 
 func (c *Cluster) mounter(n string) mount.Interface {

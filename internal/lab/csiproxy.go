@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"drydock.dev/drydock/internal/inprocess"
 	"drydock.dev/drydock/internal/sock"
 )
 
@@ -55,6 +56,7 @@ type ProxyConfig struct {
 // details. A driver that is not there gives Unavailable at once, each time anew, as
 // dialling its socket would. One connection to the driver is kept, made on first use. A
 // driver in this process, reached over Local, gets equal messages, metadata and deadlines.
+// Callers of this process may take Conn instead of the socket.
 //
 // What it adds: one span for each call, and the faults. The spans of the methods of
 // the CSI specification carry the volume, and request and response as JSON without
@@ -68,6 +70,7 @@ type Proxy struct {
 	cfg      ProxyConfig
 	listener net.Listener
 	upstream *upstream
+	within   *inprocess.Conn
 }
 
 // NewProxy starts listening. Calls wait until Serve runs.
@@ -82,16 +85,9 @@ func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start CSI proxy for %s: %w", cfg.Target, err)
 	}
-	return &Proxy{cfg: cfg, listener: l, upstream: &upstream{path: cfg.Target}}, nil
-}
-
-// ServeProxy is NewProxy and Serve.
-func ServeProxy(ctx context.Context, cfg ProxyConfig) error {
-	p, err := NewProxy(cfg)
-	if err != nil {
-		return err
-	}
-	return p.Serve(ctx)
+	p := &Proxy{cfg: cfg, listener: l, upstream: &upstream{path: cfg.Target}}
+	p.within = inprocess.New(p.call)
+	return p, nil
 }
 
 // Serve passes calls on until ctx ends, then cuts what is in flight, removes the
@@ -104,6 +100,9 @@ func (p *Proxy) Serve(ctx context.Context) error {
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.WaitForHandlers(true),
 	)
+	base, cut := context.WithCancel(ctx)
+	defer cut()
+	p.within.Open(base)
 	var stopped sync.WaitGroup
 	stopped.Add(1)
 	done := make(chan struct{})
@@ -119,6 +118,9 @@ func (p *Proxy) Serve(ctx context.Context) error {
 	close(done)
 	stopped.Wait()
 	s.Stop()
+	p.within.Close()
+	cut()
+	p.within.Wait()
 	p.upstream.close()
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve CSI proxy on %s: %w", p.cfg.Listen, err)

@@ -114,9 +114,9 @@ func TestProxyReportsADriverThatDiesInACall(t *testing.T) {
 	wantCode(t, err, codes.Unavailable)
 }
 
-func TestServeProxyRefusesATakenPath(t *testing.T) {
+func TestProxyRefusesATakenPath(t *testing.T) {
 	b := newBench(t)
-	err := ServeProxy(t.Context(), ProxyConfig{Listen: b.dir + "/csi.sock", Target: b.dir + "/driver.sock", Lab: b.lab})
+	_, err := NewProxy(ProxyConfig{Listen: b.dir + "/csi.sock", Target: b.dir + "/driver.sock", Lab: b.lab})
 	if err == nil {
 		t.Fatal("two proxies on one socket")
 	}

@@ -83,7 +83,9 @@ type bench struct {
 	dir    string
 	driver *tinyDriver
 	conn   *grpc.ClientConn
+	proxy  *Proxy
 	log    *strings.Builder
+	end    context.CancelFunc     // of the proxy
 	local  atomic.Pointer[nearby] // the driver in this process, if there
 }
 
@@ -151,7 +153,9 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.proxy = p
 	ctx, cancel := context.WithCancel(context.Background())
+	b.end = cancel
 	done := make(chan error, 1)
 	go func() { done <- p.Serve(ctx) }()
 	t.Cleanup(func() {

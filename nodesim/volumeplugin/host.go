@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
 	"k8s.io/client-go/kubernetes"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/mount-utils"
@@ -38,6 +39,8 @@ type Host struct {
 	SELinux SELinuxMode
 	// Operations counts what is done; nil counts nothing.
 	Operations *stats.Operations
+	// Within is a connection to who listens at a driver's socket where that is in this process, else nil. It may be nil itself.
+	Within func(endpoint string) grpc.ClientConnInterface
 }
 
 // Point reaches a kill point for a volume.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/lab"
 	"drydock.dev/drydock/internal/sock"
 	"drydock.dev/drydock/nodesim/volumeplugin"
 )
@@ -25,7 +26,8 @@ import (
 // callTimeout bounds every operation on a driver.
 const callTimeout = 2 * time.Minute
 
-// drivers holds the endpoints of the registered drivers and one connection to each.
+// drivers holds the endpoints of the registered drivers and one connection to each that is
+// not reached within this process.
 type drivers struct {
 	host   *volumeplugin.Host
 	mu     sync.Mutex
@@ -39,11 +41,13 @@ type driver struct {
 	conn     *grpc.ClientConn // guarded by drivers.mu; nil until it is needed
 }
 
-// client speaks to one driver as the kubelet does.
+// client speaks to one driver as the kubelet does, for one operation.
 type client struct {
-	name string
-	node csipb.NodeClient
-	drop func()
+	name   string
+	node   csipb.NodeClient
+	all    *drivers
+	driver *driver
+	used   *grpc.ClientConn // of the last call; nil if that stayed in this process
 }
 
 func (d *drivers) set(name, endpoint, version string) {
@@ -95,9 +99,7 @@ func (d *drivers) close() {
 	}
 }
 
-// client returns a client of a registered driver. The kubelet dials for each call;
-// one connection is kept here, and dropped as soon as it was unavailable, so that
-// a driver that came back is reached at the next call.
+// client returns a client of a registered driver.
 func (d *drivers) client(name string) (*client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,59 +113,79 @@ func (d *drivers) client(name string) (*client, error) {
 	if d.closed {
 		return nil, errors.New("kubelet is shutting down")
 	}
-	if x.conn == nil {
-		conn, err := dial(x.endpoint, d.record(name))
+	c := &client{name: name, all: d, driver: x}
+	c.node = csipb.NewNodeClient(c)
+	return c, nil
+}
+
+// Invoke is grpc.ClientConnInterface's: it makes a call, says who is calling, and counts it.
+func (c *client) Invoke(ctx context.Context, method string, request, reply any, o ...grpc.CallOption) error {
+	host := c.all.host
+	began := host.Lab.Clock.Now()
+	conn, err := c.reach()
+	if err == nil {
+		err = conn.Invoke(metadata.AppendToOutgoingContext(ctx, lab.ComponentKey, "kubelet"), method, request, reply, o...)
+	}
+	code := "unknown-non-grpc"
+	if s, ok := status.FromError(err); ok {
+		code = s.Code().String()
+	}
+	host.Operations.Call(c.name, method, code, host.Lab.Clock.Since(began))
+	return err
+}
+
+// NewStream is grpc.ClientConnInterface's. No node method streams.
+func (c *client) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("the kubelet makes no streaming calls to drivers")
+}
+
+// reach finds the way to the driver. The kubelet dials for each call; one connection is kept
+// here, and dropped as soon as it was unavailable, so that a driver that came back is
+// reached at the next call.
+func (c *client) reach() (grpc.ClientConnInterface, error) {
+	c.used = nil
+	if within := c.all.host.Within; within != nil {
+		if conn := within(c.driver.endpoint); conn != nil {
+			return conn, nil
+		}
+	}
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if c.all.closed {
+		return nil, errors.New("kubelet is shutting down")
+	}
+	if c.driver.conn == nil {
+		conn, err := dial(c.driver.endpoint)
 		if err != nil {
 			return nil, err
 		}
-		x.conn = conn
+		c.driver.conn = conn
 	}
-	conn := x.conn
-	return &client{name: name, node: csipb.NewNodeClient(conn), drop: func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if x.conn == conn {
-			conn.Close()
-			x.conn = nil
-		}
-	}}, nil
+	c.used = c.driver.conn
+	return c.used, nil
 }
 
-func dial(endpoint string, record grpc.UnaryClientInterceptor) (*grpc.ClientConn, error) {
+func dial(endpoint string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(0),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) { return sock.Dial(ctx, path) }),
-		grpc.WithChainUnaryInterceptor(record, announce))
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) { return sock.Dial(ctx, path) }))
 	if err != nil {
 		return nil, fmt.Errorf("connect to CSI driver at %s: %w", endpoint, err)
 	}
 	return conn, nil
 }
 
-// record counts the calls of a driver, and how long they take.
-func (d *drivers) record(name string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
-		began := d.host.Lab.Clock.Now()
-		err := invoke(ctx, method, req, reply, cc, o...)
-		code := "unknown-non-grpc"
-		if s, ok := status.FromError(err); ok {
-			code = s.Code().String()
-		}
-		d.host.Operations.Call(name, method, code, d.host.Lab.Clock.Since(began))
-		return err
-	}
-}
-
-// announce tells the tap on the driver's socket who is calling.
-func announce(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
-	return invoke(metadata.AppendToOutgoingContext(ctx, "drydock-component", "kubelet"), method, req, reply, cc, o...)
-}
-
 // done drops the connection if the driver was not there.
 func (c *client) done(err error) {
-	if status.Code(err) == codes.Unavailable {
-		c.drop()
+	if status.Code(err) != codes.Unavailable || c.used == nil {
+		return
+	}
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if c.driver.conn == c.used {
+		c.used.Close()
+		c.driver.conn = nil
 	}
 }
 

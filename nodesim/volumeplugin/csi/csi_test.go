@@ -101,7 +101,7 @@ func FuzzDataFile(f *testing.F) {
 }
 
 func TestClassify(t *testing.T) {
-	c := &client{drop: func() {}}
+	c := &client{}
 	uncertain := map[codes.Code]bool{codes.Canceled: true, codes.DeadlineExceeded: true, codes.ResourceExhausted: true, codes.Aborted: true, codes.Unavailable: true}
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		err := c.classify(status.Error(code, "x"))
