@@ -25,9 +25,14 @@ func blocks(err *field.Error) bool {
 	return false
 }
 
+// unruled says that the rules were not asked.
+func unruled() *field.Error {
+	return field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
+}
+
 func (c *checks) done() field.ErrorList {
 	if c.ruled && slices.ContainsFunc(c.errs, blocks) {
-		return append(c.errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+		return append(c.errs, unruled())
 	}
 	return append(c.errs, c.rules...)
 }

@@ -72,16 +72,19 @@ func successor(d *apiextensionsv1.CustomResourceDefinition, than string) (best s
 }
 
 func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) (*Resource, error) {
-	s, err := structuralOf(v)
+	props, s, err := schemaOf(v)
 	if err != nil {
 		return nil, err
 	}
 	gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
 	names, namespaced := d.Status.AcceptedNames, d.Spec.Scope == apiextensionsv1.NamespaceScoped
-	k := &defined{gvk: gv.WithKind(names.Kind), namespaced: namespaced, schema: s, values: newValues(s), others: map[string]*structural.Structural{}}
+	k := &defined{gvk: gv.WithKind(names.Kind), namespaced: namespaced, schema: s, others: map[string]*structural.Structural{}}
+	if k.judge, err = newJudge(props, s, v.Subresources); err != nil {
+		return nil, err
+	}
 	for i := range d.Spec.Versions {
 		if o := &d.Spec.Versions[i]; o.Name != v.Name {
-			if k.others[o.Name], err = structuralOf(o); err != nil {
+			if _, k.others[o.Name], err = schemaOf(o); err != nil {
 				return nil, err
 			}
 		}
@@ -197,7 +200,7 @@ type defined struct {
 	status     bool // has a status subresource
 	schema     *structural.Structural
 	others     map[string]*structural.Structural // of the other versions
-	values     interface{ Validate(any) *valueResult }
+	judge      *judge
 }
 
 func (k *defined) version() fieldpath.APIVersion {

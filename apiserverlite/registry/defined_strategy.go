@@ -2,21 +2,15 @@ package registry
 
 import (
 	"context"
-	"fmt"
 
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/kube-openapi/pkg/validation/validate"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
-
-type valueResult = validate.Result
 
 func (k *defined) AllowCreateOnUpdate() bool      { return false }
 func (k *defined) AllowUnconditionalUpdate() bool { return false }
@@ -52,38 +46,16 @@ func (k *defined) spec(u *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-func (k *defined) Validate(_ context.Context, o runtime.Object) field.ErrorList {
+func (k *defined) Validate(ctx context.Context, o runtime.Object) field.ErrorList {
 	u := o.(*unstructured.Unstructured)
 	errs := validation.ValidateObjectMetaAccessor(u, k.namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	return append(errs, k.check(u)...)
+	return k.judge.created(ctx, errs, u.Object)
 }
 
-// check holds an object against the schema.
-func (k *defined) check(u *unstructured.Unstructured) field.ErrorList {
-	errs := valueErrors(nil, k.values.Validate(u.Object))
-	errs = append(errs, objectmeta.Validate(context.Background(), nil, u.Object, k.schema, false)...)
-	return append(errs, listtype.ValidateListSetsAndMaps(nil, k.schema, u.Object)...)
-}
-
-// ValidateUpdate lets pass what was wrong before in the same way, so that an object from before a rule can
-// still be worked on.
-func (k *defined) ValidateUpdate(_ context.Context, o, old runtime.Object) field.ErrorList {
+func (k *defined) ValidateUpdate(ctx context.Context, o, old runtime.Object) field.ErrorList {
 	u, before := o.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
 	errs := validation.ValidateObjectMetaAccessorUpdate(u, before, field.NewPath("metadata"))
-	bad := k.check(u)
-	if len(bad) == 0 {
-		return errs
-	}
-	was := map[string]bool{}
-	for _, e := range k.check(before) {
-		was[fmt.Sprint(e)] = true
-	}
-	for _, e := range bad {
-		if !was[fmt.Sprint(e)] {
-			errs = append(errs, e)
-		}
-	}
-	return errs
+	return k.judge.updated(ctx, errs, u.Object, before.Object)
 }
 
 func (k *defined) WarningsOnCreate(_ context.Context, o runtime.Object) []string {
@@ -116,6 +88,12 @@ func (k *definedStatus) PrepareForUpdate(_ context.Context, o, old runtime.Objec
 		u.Object["status"] = status
 	}
 	u.SetManagedFields(managed)
+}
+
+func (k *definedStatus) ValidateUpdate(ctx context.Context, o, old runtime.Object) field.ErrorList {
+	u, before := o.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
+	errs := validation.ValidateObjectMetaAccessorUpdate(u, before, field.NewPath("metadata"))
+	return k.judge.statusUpdated(ctx, errs, u.Object, before.Object)
 }
 
 func (k *definedStatus) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {

@@ -7,7 +7,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -89,16 +88,16 @@ func recordStored(d *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-func (definitionStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return validateDefinition(obj.(*apiextensionsv1.CustomResourceDefinition), nil)
+func (definitionStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return validateDefinition(ctx, obj.(*apiextensionsv1.CustomResourceDefinition), nil)
 }
 
-func (definitionStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validateDefinition(obj.(*apiextensionsv1.CustomResourceDefinition), old.(*apiextensionsv1.CustomResourceDefinition))
+func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validateDefinition(ctx, obj.(*apiextensionsv1.CustomResourceDefinition), old.(*apiextensionsv1.CustomResourceDefinition))
 }
 
 func (definitionStrategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	return definitionWarnings(obj.(*apiextensionsv1.CustomResourceDefinition))
+	return definitionWarnings(obj.(*apiextensionsv1.CustomResourceDefinition), nil)
 }
 
 func (definitionStrategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
@@ -106,7 +105,7 @@ func (definitionStrategy) WarningsOnUpdate(_ context.Context, obj, old runtime.O
 	if equality.Semantic.DeepEqual(d.Spec, before.Spec) {
 		return nil
 	}
-	return definitionWarnings(d)
+	return definitionWarnings(d, before)
 }
 
 func (definitionStrategy) GracePeriod(runtime.Object, *metav1.DeleteOptions) int64 { return 0 }
@@ -124,10 +123,8 @@ func (definitionStatus) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	metav1.ResetObjectMetaForStatus(&d.ObjectMeta, &before.ObjectMeta)
 }
 
-func (definitionStatus) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	d, before := obj.(*apiextensionsv1.CustomResourceDefinition), old.(*apiextensionsv1.CustomResourceDefinition)
-	errs := validation.ValidateObjectMetaUpdate(&d.ObjectMeta, &before.ObjectMeta, field.NewPath("metadata"))
-	return append(errs, validateStoredVersions(d)...)
+func (definitionStatus) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validateDefinitionStatus(ctx, obj.(*apiextensionsv1.CustomResourceDefinition), old.(*apiextensionsv1.CustomResourceDefinition))
 }
 
 func (definitionStatus) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {

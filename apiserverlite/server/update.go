@@ -289,7 +289,7 @@ func (w *writing) prepareUpdate(ctx context.Context, obj, old runtime.Object, m,
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(m, w.res.Namespaced, segment, meta)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(m, oldMeta, meta)...)
-	errs = append(errs, w.strategy.ValidateUpdate(ctx, obj, old)...)
+	errs = append(errs, w.strategy.ValidateUpdate(w.warning(ctx), obj, old)...)
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(w.res.GVK.GroupKind(), m.GetName(), unique(errs))
 	}

@@ -156,7 +156,7 @@ func (w *writing) insertNamed(ctx context.Context, obj runtime.Object) (result, 
 	m.SetUID(uuid.NewUUID())
 	w.strategy.PrepareForCreate(ctx, obj)
 	w.strategy.Default(obj) // what PrepareForCreate has emptied gets its default, as a re-read from upstream's store gives it
-	errs := w.strategy.Validate(ctx, obj)
+	errs := w.strategy.Validate(w.warning(ctx), obj)
 	if len(errs) == 0 {
 		errs = validation.ValidateObjectMetaAccessor(m, w.res.Namespaced, segment, field.NewPath("metadata"))
 	}
@@ -297,6 +297,14 @@ func duplicates(refs []metav1.OwnerReference) string {
 		}
 	}
 	return out
+}
+
+// warning is ctx for a strategy that tells of what it lets pass.
+func (w *writing) warning(ctx context.Context) context.Context {
+	if w.res.Custom == nil {
+		return ctx
+	}
+	return registry.WithWarnings(ctx, func(text string) { w.warn([]string{text}) })
 }
 
 func (w *writing) warn(texts []string) {
