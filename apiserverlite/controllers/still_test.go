@@ -2,7 +2,9 @@ package controllers_test
 
 import (
 	"context"
+	"flag"
 	"net/http"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,4 +90,20 @@ func (w *still) begin() {
 func (w *still) settle() {
 	time.Sleep(time.Second)
 	synctest.Wait()
+}
+
+// plays runs parts until the returned function is called, which waits for their ends.
+func (w *still) plays(parts ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	wait := w.play(ctx, parts...)
+	return func() { cancel(); wait() }
+}
+
+// TestMain keeps the model tests short by default; -rapid.checks=N makes them thorough.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
+		_ = f.Value.Set("15")
+	}
+	os.Exit(m.Run())
 }

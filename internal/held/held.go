@@ -4,7 +4,8 @@
 // Promises. There is no network and no lock that outlives a step, so that client and
 // server live in one bubble of testing/synctest: Wait returns when all that a change
 // sets going is over. A watch that is held passes nothing on, not even its end, until it
-// is let go; then it passes on all of it. Requests that are no watch are never held.
+// is let go, or is let make a step: then it passes on what the server writes at once, which
+// is one event if the test waited after each change. Requests that are no watch are never held.
 package held
 
 import (
@@ -21,13 +22,19 @@ type Transport struct {
 	handler http.Handler
 
 	mu     sync.Mutex
-	gates  map[string]chan struct{} // guarded by mu: by resource, closed by LetGo
-	writes []string                 // guarded by mu
+	gates  map[string]*gate // guarded by mu: of the resources whose watches are held
+	writes []string         // guarded by mu
+}
+
+// gate is in the way of the watches of one resource. Guarded by Transport.mu.
+type gate struct {
+	steps int           // that each watch may make
+	news  chan struct{} // closed when steps grows or the gate is taken away
 }
 
 // New returns a transport to a handler.
 func New(h http.Handler) *Transport {
-	return &Transport{handler: h, gates: map[string]chan struct{}{}}
+	return &Transport{handler: h, gates: map[string]*gate{}}
 }
 
 // Hold holds back the watches of these resources, those that run and those to come.
@@ -36,8 +43,18 @@ func (t *Transport) Hold(resources ...string) {
 	defer t.mu.Unlock()
 	for _, r := range resources {
 		if t.gates[r] == nil {
-			t.gates[r] = make(chan struct{})
+			t.gates[r] = &gate{news: make(chan struct{})}
 		}
+	}
+}
+
+// Step lets each held watch of a resource pass on one more write.
+func (t *Transport) Step(resource string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g := t.gates[resource]; g != nil {
+		close(g.news)
+		g.steps, g.news = g.steps+1, make(chan struct{})
 	}
 }
 
@@ -52,16 +69,46 @@ func (t *Transport) LetGo(resources ...string) {
 	}
 	for _, r := range resources {
 		if g := t.gates[r]; g != nil {
-			close(g)
+			close(g.news)
 			delete(t.gates, r)
 		}
 	}
 }
 
-func (t *Transport) gate(resource string) <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.gates[resource]
+// passage is one watch's way through the gates.
+type passage struct {
+	t        *Transport
+	resource string
+	gone     <-chan struct{} // the client
+	at       *gate           // where it stood last
+	made     int             // steps there
+}
+
+// wait returns when the watch may write, or its client is gone.
+func (p *passage) wait() {
+	for {
+		p.t.mu.Lock()
+		g := p.t.gates[p.resource]
+		if g == nil {
+			p.t.mu.Unlock()
+			return
+		}
+		if p.at != g {
+			p.at, p.made = g, 0
+		}
+		if p.made < g.steps {
+			p.made++
+			p.t.mu.Unlock()
+			return
+		}
+		news := g.news
+		p.t.mu.Unlock()
+		select {
+		case <-news:
+		case <-p.gone:
+			return
+		}
+	}
 }
 
 // Writes returns the requests that changed something since it was last asked, as "PUT /path: 200".
@@ -86,12 +133,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
+	resource := resourceOf(req.URL.Path)
 	r, w := io.Pipe()
-	a := &answer{header: http.Header{}, body: w, begun: make(chan struct{})}
+	a := &answer{header: http.Header{}, body: w, begun: make(chan struct{}), wait: func() {}}
+	if req.URL.Query().Get("watch") != "" {
+		a.wait = (&passage{t: t, resource: resource, gone: ctx.Done()}).wait
+	}
 	go func() {
 		defer in.Body.Close()
 		t.handler.ServeHTTP(a, in)
 		a.WriteHeader(http.StatusOK)
+		a.wait()
 		w.Close()
 	}()
 	select {
@@ -101,12 +153,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		r.CloseWithError(ctx.Err())
 		return nil, req.Context().Err()
 	}
-	resource := resourceOf(req.URL.Path)
 	over := context.AfterFunc(ctx, func() { r.CloseWithError(context.Cause(ctx)) })
-	body := &body{Reader: r, gone: ctx.Done(), end: func() { over(); cancel(); r.CloseWithError(io.ErrClosedPipe) }}
-	if req.URL.Query().Get("watch") != "" {
-		body.gate = func() <-chan struct{} { return t.gate(resource) }
-	}
 	if req.Method != http.MethodGet && a.code < 300 && resource != "events" {
 		t.mu.Lock()
 		t.writes = append(t.writes, fmt.Sprintf("%s %s: %d", req.Method, req.URL.Path, a.code))
@@ -114,7 +161,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return &http.Response{
 		Status: fmt.Sprintf("%d %s", a.code, http.StatusText(a.code)), StatusCode: a.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: a.sent, Body: body, ContentLength: -1, Request: req,
+		Header: a.sent, Body: &body{r, func() { over(); cancel(); r.CloseWithError(io.ErrClosedPipe) }}, ContentLength: -1, Request: req,
 	}, nil
 }
 
@@ -140,6 +187,7 @@ func resourceOf(path string) string {
 type answer struct {
 	header http.Header
 	body   *io.PipeWriter
+	wait   func()        // until something may be written
 	begun  chan struct{} // closed with the header
 	code   int           // set before begun is closed
 	sent   http.Header   // likewise
@@ -156,6 +204,7 @@ func (a *answer) WriteHeader(code int) {
 
 func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
+	a.wait()
 	return a.body.Write(p)
 }
 
@@ -165,24 +214,7 @@ func (a *answer) Flush() {}
 // body is the client's side.
 type body struct {
 	io.Reader
-	gate func() <-chan struct{} // nil for what is no watch
-	gone <-chan struct{}
-	end  func()
-}
-
-// Read passes on what came only while the gate is open.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if b.gate != nil {
-		for g := b.gate(); g != nil; g = b.gate() {
-			select {
-			case <-g:
-			case <-b.gone:
-				return 0, context.Canceled
-			}
-		}
-	}
-	return n, err
+	end func()
 }
 
 func (b *body) Close() error { b.end(); return nil }

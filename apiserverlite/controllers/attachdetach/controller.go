@@ -132,7 +132,14 @@ func New(env control.Env, opts Options) *Controller {
 		Add: func(v *corev1.PersistentVolume) { c.volumeSeen(nil, v) }, Update: c.volumeSeen,
 	})
 	control.Register(core.Nodes().Informer(), control.On[*corev1.Node]{
-		Add: c.nodeSeen, Update: func(_, n *corev1.Node) { c.nodeSeen(n) }, Delete: c.nodeGone,
+		Add: c.nodeCame, Delete: c.nodeGone,
+		Update: func(old, n *corev1.Node) {
+			if old.UID != n.UID {
+				c.nodeCame(n)
+				return
+			}
+			c.nodeSeen(n)
+		},
 	})
 	control.Register(storage.CSIDrivers().Informer(), control.On[*storagev1.CSIDriver]{Any: c.driverSeen})
 	control.Register(storage.VolumeAttachments().Informer(), control.On[*storagev1.VolumeAttachment]{Any: c.attachmentSeen})

@@ -238,6 +238,16 @@ func (c *Controller) driverSeen(*storagev1.CSIDriver) {
 	}
 }
 
+// nodeCame is nodeSeen for a node that is new: one that was deleted and made again knows nothing of what is attached to it.
+func (c *Controller) nodeCame(n *corev1.Node) {
+	c.nodeSeen(n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.started && !slices.EqualFunc(n.Status.VolumesAttached, c.actual.report(NodeName(n.Name)), func(a, b corev1.AttachedVolume) bool { return a.Name == b.Name }) {
+		c.reportSoon(NodeName(n.Name))
+	}
+}
+
 func (c *Controller) nodeSeen(n *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

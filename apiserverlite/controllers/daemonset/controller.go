@@ -68,7 +68,8 @@ func New(env control.Env) *Controller {
 	}
 	workload.IndexPods(core.Pods().Informer())
 	control.Register(apps.DaemonSets().Informer(), control.On[*appsv1.DaemonSet]{Any: func(s *appsv1.DaemonSet) { c.queue.Add(nameOf(s)) }})
-	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Any: c.podSeen})
+	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Update: func(old, _ *corev1.Pod) { c.podSeen(old) }, Delete: c.podGone, Any: c.podSeen})
+	control.Register(apps.ControllerRevisions().Informer(), control.On[*appsv1.ControllerRevision]{Any: c.revisionSeen})
 	control.Register(core.Nodes().Informer(), control.On[*corev1.Node]{
 		Add: func(*corev1.Node) { c.all() }, Delete: func(*corev1.Node) { c.all() },
 		Update: func(old, n *corev1.Node) {
@@ -97,11 +98,34 @@ func (c *Controller) all() {
 	}
 }
 
+// podSeen looks at the set of a pod, or at those that could adopt it.
 func (c *Controller) podSeen(p *corev1.Pod) {
-	if ref := metav1.GetControllerOf(p); ref != nil && ref.Kind == kind.Kind {
-		key := types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}
-		c.pending.Shown(key, p.UID)
-		c.queue.Add(key)
+	if ref := metav1.GetControllerOf(p); ref != nil {
+		if ref.Kind == kind.Kind {
+			key := types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}
+			c.pending.Shown(key, p)
+			c.queue.Add(key)
+		}
+		return
+	}
+	if sets, err := c.sets.GetPodDaemonSets(p); err == nil {
+		for _, s := range sets {
+			c.queue.Add(nameOf(s))
+		}
+	}
+}
+
+// podGone is called before podSeen.
+func (c *Controller) podGone(p *corev1.Pod) {
+	if ref := metav1.GetControllerOf(p); ref != nil {
+		c.pending.Gone(types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}, p.UID)
+	}
+}
+
+// revisionSeen looks at the set of a revision: a round may have gone by revisions that were others by then.
+func (c *Controller) revisionSeen(r *appsv1.ControllerRevision) {
+	if ref := metav1.GetControllerOf(r); ref != nil && ref.Kind == kind.Kind {
+		c.queue.Add(types.NamespacedName{Namespace: r.Namespace, Name: ref.Name})
 	}
 }
 

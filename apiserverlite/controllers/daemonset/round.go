@@ -129,7 +129,7 @@ func (r *round) create(ctx context.Context, node string) error {
 		r.c.events.Eventf(r.s, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		return fmt.Errorf("create pod for node %s: %w", node, err)
 	}
-	r.c.pending.Wrote(nameOf(r.s), made.UID, func() bool { _, shown, _ := r.c.pods.Get(made); return shown })
+	r.c.pending.Made(nameOf(r.s), made.UID, func() bool { _, shown, _ := r.c.pods.Get(made); return shown })
 	r.c.events.Eventf(r.s, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
 	r.c.env.Point(pointCreated, made.Name)
 	return nil
@@ -143,7 +143,7 @@ func (r *round) remove(ctx context.Context, p *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
-	r.c.pending.Wrote(nameOf(r.s), p.UID, func() bool {
+	r.c.pending.Removed(nameOf(r.s), p.UID, func() bool {
 		o, shown, _ := r.c.pods.Get(p)
 		return !shown || o.(*corev1.Pod).UID != p.UID || o.(*corev1.Pod).DeletionTimestamp != nil
 	})

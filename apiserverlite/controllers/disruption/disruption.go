@@ -1,11 +1,10 @@
 // Package disruption keeps the status of PodDisruptionBudgets, which evictions obey: how many of the pods are healthy,
 // how many should be, and so how many may go.
 //
-// Promises. A budget is reckoned when it changes, when a pod that it selects comes, goes or changes, and when a pod whose
-// eviction was granted has not gone in time. What cannot be reckoned allows no disruption. A pod that was told of its end
-// and lives on is told so.
-//
-// As upstream, a change of an owner's scale alone is noticed with the next change of one of its pods.
+// Promises. A budget is reckoned when it changes, when a pod that it selects comes, goes or changes, when an owner of such pods is
+// scaled, and when a pod whose eviction was granted has not gone in time. What cannot be reckoned allows no disruption. A
+// pod that was told of its end and lives on is told so. The scale of owners of other kinds than replica sets, deployments
+// and stateful sets is noticed with the next change of one of their pods, as upstream.
 package disruption
 
 import (
@@ -13,11 +12,13 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -71,7 +72,33 @@ func New(env control.Env) *Controller {
 			c.watchOver(p)
 		},
 		Any: c.podSeen})
+	// A pod may be shown before its owner, or the owner's scale: each has a watch of its own.
+	control.Register(apps.ReplicaSets().Informer(), scaled(func(s *appsv1.ReplicaSet) { c.templateSeen(s.Namespace, s.Spec.Template.Labels) }))
+	control.Register(apps.Deployments().Informer(), scaled(func(d *appsv1.Deployment) { c.templateSeen(d.Namespace, d.Spec.Template.Labels) }))
+	control.Register(apps.StatefulSets().Informer(), scaled(func(s *appsv1.StatefulSet) { c.templateSeen(s.Namespace, s.Spec.Template.Labels) }))
 	return c
+}
+
+// scaled calls see when an owner comes, goes, or is another than before; a new status alone is no news.
+func scaled[T metav1.Object](see func(T)) control.On[T] {
+	return control.On[T]{Add: see, Delete: see, Update: func(old, o T) {
+		if old.GetUID() != o.GetUID() || old.GetGeneration() != o.GetGeneration() || !equality.Semantic.DeepEqual(old.GetOwnerReferences(), o.GetOwnerReferences()) {
+			see(o)
+		}
+	}}
+}
+
+// templateSeen has the budgets reckoned that select pods with these labels.
+func (c *Controller) templateSeen(namespace string, pod map[string]string) {
+	list, err := c.budgets.PodDisruptionBudgets(namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, b := range list {
+		if s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && s.Matches(labels.Set(pod)) {
+			c.queue.Add(nameOf(b))
+		}
+	}
 }
 
 // Run reckons until ctx ends.
@@ -113,7 +140,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || ctx.Err() != nil {
 		return err
 	}
-	// The owner of its pods may be newer than the cache: the write brings the budget back here once, the pods' next changes later.
+	// The owner of its pods may be newer than the cache: it brings the budget back here when it is shown.
 	failed := b.DeepCopy()
 	budget.Fail(failed, err, c.env.Clock().Now())
 	return c.write(ctx, b, failed)

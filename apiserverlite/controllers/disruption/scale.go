@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -53,6 +54,8 @@ func (c *Controller) expected(ctx context.Context, b *policyv1.PodDisruptionBudg
 // scales adds up how many pods the owners of these want, each owner once.
 func (c *Controller) scales(ctx context.Context, pods []*corev1.Pod) (wanted, error) {
 	var w wanted
+	// In one order: a message that named another pod each time would be a new status each time.
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	known := map[types.UID]bool{}   // owners of pods
 	counted := map[types.UID]bool{} // those whose scale counts: two replica sets may have one deployment
 	for _, p := range pods {

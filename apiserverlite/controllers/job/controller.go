@@ -87,8 +87,13 @@ func New(env control.Env) *Controller {
 	control.Register(env.Informers.Batch().V1().Jobs().Informer(), control.On[*batchv1.Job]{
 		Any: func(j *batchv1.Job) { c.queue.Add(types.NamespacedName{Namespace: j.Namespace, Name: j.Name}) }})
 	control.Register(pods, control.On[*corev1.Pod]{
-		Delete: func(p *corev1.Pod) { c.forget(p.UID) },
-		Any:    c.podSeen,
+		Delete: func(p *corev1.Pod) {
+			c.forget(p.UID)
+			if key, ok := jobOf(p); ok {
+				c.pending.Gone(key, p.UID)
+			}
+		},
+		Any: c.podSeen,
 	})
 	return c
 }
@@ -115,7 +120,7 @@ func (c *Controller) podSeen(p *corev1.Pod) {
 	if !hasFinalizer(p) {
 		c.forget(p.UID)
 	}
-	c.pending.Shown(key, p.UID)
+	c.pending.Shown(key, p)
 	c.queue.Add(key)
 }
 

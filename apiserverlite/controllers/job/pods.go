@@ -70,7 +70,7 @@ func (r *round) create(ctx context.Context, index int) error {
 		r.c.events.Eventf(r.job, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		return fmt.Errorf("create pod: %w", err)
 	}
-	r.c.pending.Wrote(r.key, made.UID, func() bool { _, shown, _ := r.c.pods.Get(made); return shown })
+	r.c.pending.Made(r.key, made.UID, func() bool { _, shown, _ := r.c.pods.Get(made); return shown })
 	r.c.events.Eventf(r.job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
 	r.c.env.Point(pointCreated, made.Name)
 	return nil
@@ -105,7 +105,7 @@ func (r *round) remove(ctx context.Context, p *corev1.Pod) error {
 		r.c.events.Eventf(r.job, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
-	r.c.pending.Wrote(r.key, p.UID, func() bool {
+	r.c.pending.Removed(r.key, p.UID, func() bool {
 		o, shown, _ := r.c.pods.Get(p)
 		return !shown || o.(*corev1.Pod).UID != p.UID || o.(*corev1.Pod).DeletionTimestamp != nil
 	})

@@ -92,8 +92,7 @@ func New(env control.Env, opts Options) *Controller {
 		},
 	})
 	control.Register(core.ConfigMaps().Informer(), control.On[*corev1.ConfigMap]{
-		Update: func(_, m *corev1.ConfigMap) { c.configChanged(m) },
-		Delete: c.configChanged,
+		Any: c.configChanged, // one that comes may be another's, with other contents
 	})
 	return c
 }

@@ -67,8 +67,15 @@ func New(env control.Env) *Controller {
 	}
 	workload.IndexPods(core.Pods().Informer())
 	control.Register(apps.ReplicaSets().Informer(), control.On[*appsv1.ReplicaSet]{Any: func(s *appsv1.ReplicaSet) { c.queue.Add(nameOf(s)) }})
-	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Update: func(old, _ *corev1.Pod) { c.podSeen(old) }, Any: c.podSeen})
+	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Update: func(old, _ *corev1.Pod) { c.podSeen(old) }, Delete: c.podGone, Any: c.podSeen})
 	return c
+}
+
+// podGone is called before podSeen.
+func (c *Controller) podGone(p *corev1.Pod) {
+	if ref := metav1.GetControllerOf(p); ref != nil {
+		c.pending.Gone(types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}, p.UID)
+	}
 }
 
 // Run keeps pods until ctx ends.
@@ -82,7 +89,7 @@ func (c *Controller) podSeen(p *corev1.Pod) {
 	if ref := metav1.GetControllerOf(p); ref != nil {
 		if ref.Kind == kind.Kind {
 			key := types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}
-			c.pending.Shown(key, p.UID)
+			c.pending.Shown(key, p)
 			c.queue.Add(key)
 		}
 		return
@@ -165,7 +172,7 @@ func (c *Controller) create(ctx context.Context, s *appsv1.ReplicaSet, owner wor
 		c.events.Eventf(s, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		return fmt.Errorf("create pod: %w", err)
 	}
-	c.pending.Wrote(nameOf(s), made.UID, func() bool { _, shown, _ := c.pods.Get(made); return shown })
+	c.pending.Made(nameOf(s), made.UID, func() bool { _, shown, _ := c.pods.Get(made); return shown })
 	c.events.Eventf(s, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
 	c.env.Point(pointCreated, made.Name)
 	return nil
@@ -180,7 +187,7 @@ func (c *Controller) remove(ctx context.Context, s *appsv1.ReplicaSet, p *corev1
 		c.events.Eventf(s, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
-	c.pending.Wrote(nameOf(s), p.UID, func() bool {
+	c.pending.Removed(nameOf(s), p.UID, func() bool {
 		o, shown, _ := c.pods.Get(p)
 		return !shown || o.(*corev1.Pod).UID != p.UID || o.(*corev1.Pod).DeletionTimestamp != nil
 	})
@@ -209,16 +216,19 @@ func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods
 	if again > 0 {
 		c.queue.AddAfter(nameOf(s), again)
 	}
-	st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(x appsv1.ReplicaSetCondition) bool { return x.Type == appsv1.ReplicaSetReplicaFailure })
-	if failure != nil {
-		failed := appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: failure.Error(),
+	failed := func(x appsv1.ReplicaSetCondition) bool { return x.Type == appsv1.ReplicaSetReplicaFailure }
+	switch told := slices.ContainsFunc(st.Conditions, failed); {
+	case failure == nil:
+		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), failed)
+	case !told:
+		// Only the first failure is told, as upstream: each names another pod, and a status that is news each time would
+		// bring the set back here at once, for ever.
+		x := appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: failure.Error(),
 			LastTransitionTime: metav1.NewTime(c.env.Clock().Now())}
-		for _, x := range s.Status.Conditions {
-			if x.Type == failed.Type {
-				failed.LastTransitionTime = x.LastTransitionTime
-			}
+		if len(pods) > int(ptr.Deref(s.Spec.Replicas, 1)) {
+			x.Reason = "FailedDelete"
 		}
-		st.Conditions = append(st.Conditions, failed)
+		st.Conditions = append(slices.Clone(st.Conditions), x)
 	}
 	if equality.Semantic.DeepEqual(st, s.Status) || len(st.Conditions) == 0 && len(s.Status.Conditions) == 0 && sameCounts(st, s.Status) {
 		return nil

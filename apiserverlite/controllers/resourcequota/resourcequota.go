@@ -75,7 +75,7 @@ func New(env control.Env) *Controller {
 	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{
 		Add: func(p *corev1.Pod) { c.changed(p.Namespace) }, Delete: func(p *corev1.Pod) { c.changed(p.Namespace) },
 		Update: func(old, p *corev1.Pod) {
-			if old.Status.Phase != p.Status.Phase {
+			if old.Status.Phase != p.Status.Phase || !equality.Semantic.DeepEqual(old.Spec, p.Spec) {
 				c.changed(p.Namespace)
 			}
 		},
@@ -83,7 +83,7 @@ func New(env control.Env) *Controller {
 	control.Register(core.PersistentVolumeClaims().Informer(), control.On[*corev1.PersistentVolumeClaim]{
 		Add: func(o *corev1.PersistentVolumeClaim) { c.changed(o.Namespace) }, Delete: func(o *corev1.PersistentVolumeClaim) { c.changed(o.Namespace) },
 		Update: func(old, o *corev1.PersistentVolumeClaim) {
-			if !equality.Semantic.DeepEqual(quota.Usage(claims, old), quota.Usage(claims, o)) {
+			if !equality.Semantic.DeepEqual(quota.Usage(claims, old), quota.Usage(claims, o)) || !equality.Semantic.DeepEqual(old.Spec, o.Spec) {
 				c.changed(o.Namespace)
 			}
 		},

@@ -178,21 +178,26 @@ func (s *Scheduler) unschedulable(ctx context.Context, pod *corev1.Pod, message 
 	return s.setUnschedulable(ctx, pod, corev1.PodReasonUnschedulable, message)
 }
 
-// setUnschedulable writes the pod's PodScheduled condition.
+// setUnschedulable writes the pod's PodScheduled condition, unless it says so already.
 func (s *Scheduler) setUnschedulable(ctx context.Context, pod *corev1.Pod, reason, message string) error {
 	cond := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(s.env.Clock().Now()),
 	}
+	said, ever := s.lastSaid(pod)
 	for _, have := range pod.Status.Conditions {
 		if have.Type != corev1.PodScheduled || have.Status != cond.Status {
 			continue
 		}
-		if have.Reason == cond.Reason && have.Message == cond.Message {
-			return nil
+		if !ever {
+			said = verdict{have.Reason, have.Message}
 		}
 		cond.LastTransitionTime = have.LastTransitionTime
 	}
+	if said == (verdict{reason, message}) {
+		return nil
+	}
+	s.willSay(pod, verdict{reason, message})
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status":   map[string]any{"conditions": []corev1.PodCondition{cond}},
@@ -201,8 +206,30 @@ func (s *Scheduler) setUnschedulable(ctx context.Context, pod *corev1.Pod, reaso
 		return err
 	}
 	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		s.mu.Lock()
+		delete(s.said, pod.UID)
+		s.mu.Unlock()
+	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("say that pod %s cannot be scheduled: %w", nameOf(pod), err)
 	}
 	return nil
+}
+
+// lastSaid is what this scheduler has written about a pod that waits, which is newer than what the cached pod says.
+func (s *Scheduler) lastSaid(pod *corev1.Pod) (verdict, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.said[pod.UID]
+	return v, ok
+}
+
+// willSay keeps it, unless the pod's end was seen already.
+func (s *Scheduler) willSay(pod *corev1.Pod, v verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now, err := s.podLister.Pods(pod.Namespace).Get(pod.Name); err == nil && now.UID == pod.UID && now.Spec.NodeName == "" {
+		s.said[pod.UID] = v
+	}
 }

@@ -76,7 +76,12 @@ type Scheduler struct {
 	// setbacks counts the bindings of a pod to a node that failed, so that the next
 	// choice is another where there is one. Guarded by mu.
 	setbacks map[types.UID]map[string]int
+	// said is what this scheduler wrote last about a pod that fits nowhere: the cached pod may not show it yet. Guarded by mu.
+	said map[types.UID]verdict
 }
+
+// verdict is what a pod's PodScheduled condition says.
+type verdict struct{ reason, message string }
 
 // failure is why a pod waits.
 type failure struct {
@@ -108,6 +113,7 @@ func New(env control.Env) *Scheduler {
 		assumed:    newAssumed(),
 		binding:    map[types.UID]chan struct{}{},
 		setbacks:   map[types.UID]map[string]int{},
+		said:       map[types.UID]verdict{},
 	}
 	control.IndexPods(core.Pods().Informer())
 	control.Index(storage.VolumeAttachments().Informer(), attachmentsByNode, func(o interface{}) ([]string, error) {
@@ -121,7 +127,7 @@ func New(env control.Env) *Scheduler {
 				s.retryAll()
 			}
 		},
-		Delete: func(*corev1.Node) { s.wakeBindings() },
+		Delete: func(*corev1.Node) { s.retryAll() }, // not that a pod could fit now, but the reason that it shows speaks of all nodes
 	})
 	control.Register(core.PersistentVolumeClaims().Informer(), control.On[*corev1.PersistentVolumeClaim]{Any: s.claimSeen})
 	control.Register(core.PersistentVolumes().Informer(), control.On[*corev1.PersistentVolume]{Any: s.volumeSeen})
@@ -174,6 +180,7 @@ func (s *Scheduler) podGone(pod *corev1.Pod) {
 	}
 	s.assumed.forget(pod.UID)
 	delete(s.setbacks, pod.UID)
+	delete(s.said, pod.UID)
 	s.wake(pod.UID)
 	s.mu.Unlock()
 	if pod.Spec.NodeName != "" {
@@ -193,6 +200,7 @@ func (s *Scheduler) settled(pod *corev1.Pod) {
 		delete(s.setbacks, pod.UID)
 	}
 	delete(s.waiting, nameOf(pod))
+	delete(s.said, pod.UID)
 	s.wake(pod.UID)
 }
 
@@ -224,14 +232,6 @@ func (s *Scheduler) retryAll() {
 	for name := range s.waiting {
 		s.queue.Add(name)
 	}
-	for uid := range s.binding {
-		s.wake(uid)
-	}
-}
-
-func (s *Scheduler) wakeBindings() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for uid := range s.binding {
 		s.wake(uid)
 	}

@@ -13,11 +13,14 @@ package statefulset
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -72,6 +75,15 @@ func New(env control.Env) *Controller {
 	workload.IndexPods(core.Pods().Informer())
 	control.Register(apps.StatefulSets().Informer(), control.On[*appsv1.StatefulSet]{Any: func(s *appsv1.StatefulSet) { c.queue.Add(nameOf(s)) }})
 	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Update: func(old, _ *corev1.Pod) { c.podSeen(old) }, Any: c.podSeen})
+	control.Register(apps.ControllerRevisions().Informer(), control.On[*appsv1.ControllerRevision]{Any: c.revisionSeen})
+	control.Register(core.PersistentVolumeClaims().Informer(), control.On[*corev1.PersistentVolumeClaim]{
+		Update: func(old, claim *corev1.PersistentVolumeClaim) {
+			if old.UID != claim.UID || (old.DeletionTimestamp == nil) != (claim.DeletionTimestamp == nil) || !equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences) {
+				c.claimSeen(claim)
+			}
+		},
+		Delete: c.claimSeen,
+	})
 	return c
 }
 
@@ -84,14 +96,49 @@ func nameOf(o metav1.Object) types.NamespacedName {
 
 // podSeen looks at the set of a pod, or at those that could adopt it.
 func (c *Controller) podSeen(p *corev1.Pod) {
-	if ref := metav1.GetControllerOf(p); ref != nil {
-		if ref.Kind == kind.Kind {
-			c.queue.Add(types.NamespacedName{Namespace: p.Namespace, Name: ref.Name})
-		}
+	if ref := metav1.GetControllerOf(p); ref != nil && ref.Kind == kind.Kind {
+		c.queue.Add(types.NamespacedName{Namespace: p.Namespace, Name: ref.Name})
+		return
+	} else if ref != nil {
+		c.inTheWay(p)
 		return
 	}
 	if sets, err := c.sets.GetPodStatefulSets(p); err == nil {
 		for _, s := range sets {
+			c.queue.Add(nameOf(s))
+		}
+	}
+	c.inTheWay(p)
+}
+
+// revisionSeen looks at the set of a revision: a round may have gone by revisions that were others by then.
+func (c *Controller) revisionSeen(r *appsv1.ControllerRevision) {
+	if ref := metav1.GetControllerOf(r); ref != nil && ref.Kind == kind.Kind {
+		c.queue.Add(types.NamespacedName{Namespace: r.Namespace, Name: ref.Name})
+	}
+}
+
+// claimSeen looks at the sets that make claims of that name.
+func (c *Controller) claimSeen(claim *corev1.PersistentVolumeClaim) {
+	m := numbered.FindStringSubmatch(claim.Name)
+	if m == nil {
+		return
+	}
+	sets, err := c.sets.StatefulSets(claim.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, s := range sets {
+		if slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(t corev1.PersistentVolumeClaim) bool { return t.Name+"-"+s.Name == m[1] }) {
+			c.queue.Add(nameOf(s))
+		}
+	}
+}
+
+// inTheWay looks at the set whose pod cannot be made while this one, which is not the set's, has its name.
+func (c *Controller) inTheWay(p *corev1.Pod) {
+	if m := numbered.FindStringSubmatch(p.Name); m != nil {
+		if s, err := c.sets.StatefulSets(p.Namespace).Get(m[1]); err == nil {
 			c.queue.Add(nameOf(s))
 		}
 	}

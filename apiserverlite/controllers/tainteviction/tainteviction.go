@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,7 +51,7 @@ func New(env control.Env) *Controller {
 	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{
 		Add: c.podSeen,
 		Update: func(old, pod *corev1.Pod) {
-			if old.Spec.NodeName != pod.Spec.NodeName || old.UID != pod.UID {
+			if old.Spec.NodeName != pod.Spec.NodeName || old.UID != pod.UID || !equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
 				c.podSeen(pod)
 			}
 		},

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 )
@@ -18,29 +19,59 @@ type Pending struct {
 	Clock clock.PassiveClock
 
 	mu    sync.Mutex
-	byKey map[types.NamespacedName]map[types.UID]time.Time // guarded by mu
+	byKey map[types.NamespacedName]map[types.UID]write // guarded by mu
 }
 
-// Wrote records a write of an object, unless shown, asked afterwards, says that the cache has it.
-func (p *Pending) Wrote(key types.NamespacedName, uid types.UID, shown func() bool) {
+// write is a creation or a removal that was done at a time.
+type write struct {
+	at      time.Time
+	removal bool
+}
+
+// Made records the creation of an object, unless shown, asked afterwards, says that the cache has it.
+func (p *Pending) Made(key types.NamespacedName, uid types.UID, shown func() bool) {
+	p.wrote(key, uid, write{at: p.Clock.Now()}, shown)
+}
+
+// Removed records the deletion of an object likewise. It is shown by the object's end, or by an object that is on its
+// way there: what the object was before may well arrive only now.
+func (p *Pending) Removed(key types.NamespacedName, uid types.UID, shown func() bool) {
+	p.wrote(key, uid, write{at: p.Clock.Now(), removal: true}, shown)
+}
+
+func (p *Pending) wrote(key types.NamespacedName, uid types.UID, w write, shown func() bool) {
 	p.mu.Lock()
 	if p.byKey == nil {
-		p.byKey = map[types.NamespacedName]map[types.UID]time.Time{}
+		p.byKey = map[types.NamespacedName]map[types.UID]write{}
 	}
 	if p.byKey[key] == nil {
-		p.byKey[key] = map[types.UID]time.Time{}
+		p.byKey[key] = map[types.UID]write{}
 	}
-	p.byKey[key][uid] = p.Clock.Now()
+	p.byKey[key][uid] = w
 	p.mu.Unlock()
 	if shown() {
-		p.Shown(key, uid)
+		p.Gone(key, uid)
 	}
 }
 
-// Shown tells that the cache has caught up with an object.
-func (p *Pending) Shown(key types.NamespacedName, uid types.UID) {
+// Shown tells what the cache shows of an object by now.
+func (p *Pending) Shown(key types.NamespacedName, o metav1.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if w := p.byKey[key][o.GetUID()]; !w.removal || o.GetDeletionTimestamp() != nil {
+		p.drop(key, o.GetUID())
+	}
+}
+
+// Gone tells that an object has ended: nothing of it is waited for any more.
+func (p *Pending) Gone(key types.NamespacedName, uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop(key, uid)
+}
+
+// drop is called with mu held.
+func (p *Pending) drop(key types.NamespacedName, uid types.UID) {
 	delete(p.byKey[key], uid)
 	if len(p.byKey[key]) == 0 {
 		delete(p.byKey, key)
@@ -52,11 +83,11 @@ func (p *Pending) Any(key types.NamespacedName) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var longest time.Duration
-	for uid, at := range p.byKey[key] {
-		if left := patience - p.Clock.Since(at); left > 0 {
+	for uid, w := range p.byKey[key] {
+		if left := patience - p.Clock.Since(w.at); left > 0 {
 			longest = max(longest, left)
 		} else {
-			delete(p.byKey[key], uid)
+			p.drop(key, uid)
 		}
 	}
 	return longest, longest > 0
