@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
@@ -19,6 +20,7 @@ type codecs struct {
 	scheme *runtime.Scheme
 	json, jsonPretty,
 	yaml, yamlStrict, proto runtime.Serializer
+	cbor, cborStrict     cbor.Serializer
 	bodies, bodiesStrict runtime.Decoder // of JSON: the library's, without the detour
 	// coerce, if set, makes custom objects that are decoded fit their schema.
 	coerce func(schema.GroupVersionKind, *unstructured.Unstructured) ([]string, error)
@@ -33,7 +35,7 @@ func newCodecs(s *runtime.Scheme) *codecs {
 		return careful{json.NewSerializerWithOptions(quickMeta{}, s, s, o), j(o)}
 	}
 	return &codecs{
-		bodies: quick(false), bodiesStrict: quick(true),
+		bodies: quick(false), bodiesStrict: quick(true), cbor: cbor.NewSerializer(s, s), cborStrict: cbor.NewSerializer(s, s, cbor.Strict(true)),
 		scheme: s, json: j(json.SerializerOptions{}), jsonPretty: j(json.SerializerOptions{Pretty: true}),
 		yaml: j(json.SerializerOptions{Yaml: true}), yamlStrict: j(json.SerializerOptions{Yaml: true, Strict: true}), proto: protobuf.NewSerializer(s, s),
 	}
@@ -41,17 +43,19 @@ func newCodecs(s *runtime.Scheme) *codecs {
 
 // encode writes an object whose apiVersion and kind are set.
 func (c *codecs) encode(m media, indent bool, o runtime.Object) ([]byte, error) {
-	s := c.json
+	write := c.json.Encode
 	switch {
 	case m == mediaYAML:
-		s = c.yaml
+		write = c.yaml.Encode
 	case m == mediaProtobuf:
-		s = c.proto
+		write = c.proto.Encode
+	case m == mediaCBOR: // clients are not to rely on an order that costs time
+		write = c.cbor.EncodeNondeterministic
 	case indent:
-		s = c.jsonPretty
+		write = c.jsonPretty.Encode
 	}
 	var b bytes.Buffer
-	if err := s.Encode(o, &b); err != nil {
+	if err := write(o, &b); err != nil {
 		return nil, fmt.Errorf("encode %T: %w", o, err)
 	}
 	return b.Bytes(), nil
@@ -63,13 +67,17 @@ func (c *codecs) decoder(m media, strict bool) runtime.Decoder {
 	if c.coerce == nil || m == mediaProtobuf {
 		return d
 	}
-	return coercing{Decoder: d, strict: strict, coerce: c.coerce}
+	return coercing{Decoder: d, strict: strict && m != mediaCBOR, coerce: c.coerce}
 }
 
 func (c *codecs) plainDecoder(m media, strict bool) runtime.Decoder {
 	switch {
 	case m == mediaProtobuf:
 		return c.proto
+	case m == mediaCBOR && strict:
+		return c.cborStrict
+	case m == mediaCBOR:
+		return c.cbor
 	case m == mediaYAML && strict:
 		return c.yamlStrict
 	case m == mediaYAML:

@@ -103,7 +103,7 @@ func (x *exchange) custom(ctx context.Context) (reply, error) {
 	return rep, err
 }
 
-// coercing is a decoder that makes custom objects fit their schema. What it removes is a strict error.
+// coercing is a decoder that makes custom objects fit their schema. What it removes is a strict error, but in CBOR.
 type coercing struct {
 	runtime.Decoder
 	strict bool

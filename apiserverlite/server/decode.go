@@ -1,6 +1,7 @@
 package server
 
 import (
+	stdjson "encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -21,8 +23,8 @@ import (
 // decode reads a body of the resource's kind. A custom resource's names its kind, a built-in one's need not.
 func (x *exchange) decode(body []byte, m media, validation string) (runtime.Object, []error, error) {
 	if !x.res.Protobuf {
-		if err := nameless(body, m); err != nil {
-			return nil, nil, decodeError(err, nil, x.res.GVK, body)
+		if got, err := nameless(body, m); err != nil {
+			return nil, nil, decodeError(err, got, x.res.GVK, body)
 		}
 		if err := x.misnamed(body, m); err != nil {
 			return nil, nil, err
@@ -33,12 +35,9 @@ func (x *exchange) decode(body []byte, m media, validation string) (runtime.Obje
 
 // misnamed refuses a custom resource's kind, in its version, that is not the one that is expected.
 func (x *exchange) misnamed(body []byte, m media) error {
-	text := body
-	if m == mediaYAML {
-		var err error
-		if text, err = yaml.YAMLToJSON(body); err != nil {
-			return nil
-		}
+	text, err := m.text(body)
+	if err != nil {
+		return nil
 	}
 	var o metav1.PartialObjectMetadata
 	if kjson.UnmarshalCaseSensitivePreserveInts(text, &o) != nil {
@@ -50,24 +49,45 @@ func (x *exchange) misnamed(body []byte, m media) error {
 	return nil
 }
 
-// nameless tells what a body that can be read lacks of its kind.
-func nameless(body []byte, m media) error {
-	text := body
-	if m == mediaYAML {
-		var err error
-		if text, err = yaml.YAMLToJSON(body); err != nil {
-			return nil
+// nameless tells what a body that can be read lacks of its kind. In CBOR it also tells what it does not lack.
+func nameless(body []byte, m media) (*schema.GroupVersionKind, error) {
+	text, err := m.text(body)
+	if err != nil {
+		return nil, nil
+	}
+	gvk, err := json.DefaultMetaFactory.Interpret(text)
+	if err != nil {
+		return nil, nil
+	}
+	shown, told := string(text), (*schema.GroupVersionKind)(nil)
+	if m == mediaCBOR {
+		if shown, err = direct.Diagnose(body); err != nil {
+			return nil, nil
 		}
+		told = gvk
 	}
-	switch gvk, err := json.DefaultMetaFactory.Interpret(text); {
-	case err != nil:
-		return nil
+	switch {
 	case gvk.Kind == "":
-		return runtime.NewMissingKindErr(string(text))
+		return told, runtime.NewMissingKindErr(shown)
 	case gvk.Version == "":
-		return runtime.NewMissingVersionErr(string(text))
+		return told, runtime.NewMissingVersionErr(shown)
 	}
-	return nil
+	return nil, nil
+}
+
+// text is a body as JSON. Protobuf has none.
+func (m media) text(body []byte) ([]byte, error) {
+	switch m {
+	case mediaYAML:
+		return yaml.YAMLToJSON(body)
+	case mediaCBOR:
+		var v any
+		if err := direct.Unmarshal(body, &v); err != nil {
+			return nil, err
+		}
+		return stdjson.Marshal(v)
+	}
+	return body, nil
 }
 
 // internalPackage is the name of upstream's package with a group's internal types, which an error shows.

@@ -138,7 +138,7 @@ func (s *Server) definition(e *storage.Entry, object *apiextensionsv1.CustomReso
 		gv := r.GVR.GroupVersion().String()
 		form := gv + " " + e.Revision.String()
 		res := &resource{Resource: r, listGVK: r.GVR.GroupVersion().WithKind(r.Custom.ListKind), ended: n.ended, tracking: &tracking{}, definition: object.Name,
-			formJSON: form + " json", formRaw: form + " raw", formPartialJSON: gv + " partial json", formPartialRaw: gv + " partial raw"}
+			formJSON: form + " json", formRaw: form + " raw", formCBOR: form + " cbor", formPartialJSON: gv + " partial json", formPartialRaw: gv + " partial raw"}
 		if r.Custom.Stored {
 			main = res
 		}

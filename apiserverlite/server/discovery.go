@@ -244,7 +244,7 @@ func (s *Server) coreVersions(w http.ResponseWriter, r *http.Request) error {
 	if address == "" {
 		address = r.Host
 	}
-	return s.sendObject(w, r, &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
+	return s.sendOld(w, r, notAcceptable, &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}}})
 }
 
@@ -259,7 +259,7 @@ func (s *Server) groupList(w http.ResponseWriter, r *http.Request) error {
 			l.Groups = append(l.Groups, g)
 		}
 	}
-	return s.sendObject(w, r, l)
+	return s.sendOld(w, r, notAcceptable, l)
 }
 
 // groupVersion serves /api/v1, /apis/group and /apis/group/version.
@@ -268,7 +268,7 @@ func (s *Server) groupVersion(w http.ResponseWriter, r *http.Request, in info) {
 		if in.version == "" {
 			for _, g := range s.defined().discovery.groups {
 				if g.Name == in.group && in.group != "" {
-					return s.sendObject(w, r, &g)
+					return s.sendOld(w, r, unavailable, &g)
 				}
 			}
 			return s.nowhere(in.group)
@@ -289,6 +289,19 @@ func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, o runtime.Ob
 	if !ok {
 		return notAcceptable(acceptable(true))
 	}
+	return s.sendAs(w, r, out, o)
+}
+
+// sendOld is sendObject for the documents that upstream has not taught CBOR.
+func (s *Server) sendOld(w http.ResponseWriter, r *http.Request, refuse func(types []string) error, o runtime.Object) error {
+	out, ok := negotiate(r, offer{protobuf: true, noCBOR: true})
+	if !ok {
+		return refuse([]string{typeJSON, typeYAML, typeProtobuf})
+	}
+	return s.sendAs(w, r, out, o)
+}
+
+func (s *Server) sendAs(w http.ResponseWriter, r *http.Request, out output, o runtime.Object) error {
 	b, err := s.codecs.encode(out.media, out.pretty, o)
 	if err != nil {
 		return err

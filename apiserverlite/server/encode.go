@@ -128,6 +128,12 @@ func (x *exchange) render(rep reply) ([]byte, error) {
 		case x.out.media == mediaProtobuf && x.res.Protobuf:
 			b, err := x.s.rawOf(x.res, rep.entry)
 			return appendEnvelope(make([]byte, 0, len(b)+64), x.res.GVK, b), err
+		case x.out.media == mediaCBOR:
+			b, err := x.s.cborOf(x.res, rep.entry)
+			if err != nil {
+				return nil, err
+			}
+			return cborDocument(b, x.res)
 		}
 	}
 	return x.s.codecs.encode(x.out.media, x.out.pretty, rep.object)

@@ -49,7 +49,11 @@ func (x *exchange) body() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if number, found := registry.Outsized(b); found {
+	number, found := registry.Outsized(b)
+	if !found && strings.Contains(x.r.Header.Get("Content-Type"), "cbor") {
+		number, found = outsizedCBOR(b)
+	}
+	if found {
 		return nil, badRequest("the request's body holds the number %s, which no quantity can be", number)
 	}
 	return b, nil
@@ -148,6 +152,9 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		x.warnings.write(w.Header())
+		if x.out.as != "" { // there is no such form of an error
+			x.out = outputFor(r)
+		}
 		s.fail(w, r, x.out, err)
 		return
 	}
@@ -246,7 +253,7 @@ func (x *exchange) resolve() error {
 		return nil // what is there has forms of its own
 	}
 	protobuf := res.Protobuf || x.in.subresource != "" && !x.sub.GVK.Empty()
-	of := offer{protobuf: protobuf, table: res.Table != nil, partial: x.in.verb != "list" && x.in.verb != "deletecollection", partials: x.in.verb == "list"}
+	of := offer{protobuf: protobuf, metadata: true, table: res.Table != nil, partial: x.in.verb != "list" && x.in.verb != "deletecollection", partials: x.in.verb == "list"}
 	out, ok := negotiate(x.r, of)
 	if !ok {
 		return x.noFormat(protobuf)

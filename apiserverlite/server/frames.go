@@ -18,6 +18,7 @@ import (
 //
 //	JSON:     {"type":"ADDED","object":{...}}\n
 //	protobuf: length (4 bytes, big endian), WatchEvent{type = 1, object{raw = 2.1}}; raw is the object with its envelope
+//	CBOR:     one document after the other: see cborTag
 type frames struct {
 	x       *exchange
 	w       http.ResponseWriter
@@ -41,11 +42,7 @@ func (f *frames) close() { f.stall.stop() }
 
 // open sends the headers at once: clients wait for them.
 func (f *frames) open() {
-	ct := typeJSON
-	if f.x.out.media == mediaProtobuf {
-		ct = typeProtobuf + ";stream=watch"
-	}
-	f.w.Header().Set("Content-Type", ct)
+	f.w.Header().Set("Content-Type", f.x.out.media.streamType())
 	f.w.WriteHeader(http.StatusOK)
 	f.err = f.ctl.Flush()
 }
@@ -96,8 +93,11 @@ const mostShared = 64 << 10
 // shared writes an entry's state as an event of this type. Watches that show the same share its bytes.
 func (f *frames) shared(ev *storage.Event, t storage.EventType, e *storage.Entry) {
 	form := f.x.res.formJSON
-	if f.x.out.media == mediaProtobuf {
+	switch f.x.out.media {
+	case mediaProtobuf:
 		form = f.x.res.formRaw
+	case mediaCBOR:
+		form = f.x.res.formCBOR
 	}
 	if f.err != nil || f.x.out.as != "" || e.Size() > mostShared {
 		f.event(t, e)
@@ -130,32 +130,45 @@ func (f *frames) event(t storage.EventType, e *storage.Entry) {
 	if f.err != nil {
 		return
 	}
-	s, r := f.x.s, f.x.res
-	switch f.x.out.as {
-	case "Table":
-		o, err := r.view(e)
+	if f.x.out.as == "Table" {
+		o, err := f.x.res.view(e)
 		if err == nil {
 			err = f.table(t, o)
 		}
 		f.err = err
 		return
-	case "PartialObjectMetadata":
-		if f.x.out.media == mediaProtobuf {
-			b, err := s.partialRawOf(r, e)
-			f.protobuf(string(t), appendEnvelope(nil, gvkOf(f.x.out.asGV, "PartialObjectMetadata"), b), err)
-			return
+	}
+	b, err := f.document(e)
+	f.put(string(t), b, err)
+}
+
+// document encodes an entry as an event holds it.
+func (f *frames) document(e *storage.Entry) ([]byte, error) {
+	s, r := f.x.s, f.x.res
+	partial := f.x.out.as != ""
+	switch f.x.out.media {
+	case mediaProtobuf:
+		raw, kind := s.rawOf, r.GVK
+		if partial {
+			raw, kind = s.partialRawOf, gvkOf(f.x.out.asGV, "PartialObjectMetadata")
 		}
-		b, err := s.partialJSONOf(r, e)
-		f.json(string(t), b, err)
-		return
+		b, err := raw(r, e)
+		return appendEnvelope(make([]byte, 0, len(b)+64), kind, b), err
+	case mediaCBOR:
+		if partial {
+			b, err := s.partialCBOROf(r, e)
+			return append(cborTag[:len(cborTag):len(cborTag)], b...), err
+		}
+		b, err := s.cborOf(r, e)
+		if err != nil {
+			return nil, err
+		}
+		return cborDocument(b, r)
 	}
-	if f.x.out.media == mediaProtobuf {
-		b, err := s.rawOf(r, e)
-		f.protobuf(string(t), appendEnvelope(make([]byte, 0, len(b)+64), r.GVK, b), err)
-		return
+	if partial {
+		return s.partialJSONOf(r, e)
 	}
-	b, err := s.jsonOf(r, e)
-	f.json(string(t), b, err)
+	return s.jsonOf(r, e)
 }
 
 // bookmark writes a revision. The one that ends the initial events says so.
@@ -185,13 +198,13 @@ func (f *frames) error(st *metav1.Status) { f.object("ERROR", st) }
 
 // object writes something that is not cached.
 func (f *frames) object(t string, o runtime.Object) {
-	if f.x.out.media == mediaProtobuf {
-		b, err := f.x.s.codecs.encode(mediaProtobuf, false, o)
-		f.protobuf(t, b, err)
+	if m := f.x.out.media; m != mediaJSON {
+		b, err := f.x.s.codecs.encode(m, false, o)
+		f.put(t, b, err)
 		return
 	}
 	b, err := f.x.s.codecs.encodeJSON(o)
-	f.json(t, b, err)
+	f.put(t, b, err)
 }
 
 // table writes a table of one row. Only the first one of a watch names its columns.
@@ -209,17 +222,28 @@ func (f *frames) table(t storage.EventType, o runtime.Object) error {
 		tab.ColumnDefinitions = nil
 	}
 	f.columns = true
-	b, err := f.x.s.codecs.encodeJSON(tab)
-	f.json(string(t), b, err)
+	f.object(string(t), tab)
 	return nil
 }
 
-func (f *frames) json(t string, object []byte, err error) {
+// put writes an event with a document of the watch's format.
+func (f *frames) put(t string, document []byte, err error) {
 	if err != nil {
 		f.err = err
 		return
 	}
 	f.spill()
+	switch f.x.out.media {
+	case mediaProtobuf:
+		f.protobuf(t, document)
+	case mediaCBOR:
+		f.buf.Write(cborEvent(t, document))
+	default:
+		f.json(t, document)
+	}
+}
+
+func (f *frames) json(t string, object []byte) {
 	f.buf.WriteString(`{"type":"`)
 	f.buf.WriteString(t)
 	f.buf.WriteString(`","object":`)
@@ -227,12 +251,7 @@ func (f *frames) json(t string, object []byte, err error) {
 	f.buf.WriteString("}\n")
 }
 
-func (f *frames) protobuf(t string, object []byte, err error) {
-	if err != nil {
-		f.err = err
-		return
-	}
-	f.spill()
+func (f *frames) protobuf(t string, object []byte) {
 	name := protowire.SizeTag(1) + protowire.SizeBytes(len(t))
 	raw := protowire.SizeTag(1) + protowire.SizeBytes(len(object))
 	all := name + protowire.SizeTag(2) + protowire.SizeBytes(raw)

@@ -202,6 +202,10 @@ func (x *exchange) renderList(ctx context.Context, p page) ([][]byte, error) {
 		return x.joinRaw(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, func(r *resource, e *storage.Entry) ([]byte, error) { return x.s.rawBy(by, r, e) })
 	case x.out.media == mediaProtobuf:
 		return x.joinRaw(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialRawOf)
+	case x.out.media == mediaCBOR && x.out.as == "":
+		return x.joinCBOR(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, func(r *resource, e *storage.Entry) ([]byte, error) { return x.s.cborBy(by, r, e) })
+	case x.out.media == mediaCBOR:
+		return x.joinCBOR(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialCBOROf)
 	case x.out.as == "":
 		var cut []byte
 		if x.res.Protobuf { // items of custom resources' lists keep their kind

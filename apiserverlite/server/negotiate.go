@@ -15,12 +15,14 @@ const (
 	mediaJSON media = iota
 	mediaYAML
 	mediaProtobuf
+	mediaCBOR
 )
 
 const (
 	typeJSON     = "application/json"
 	typeYAML     = "application/yaml"
 	typeProtobuf = "application/vnd.kubernetes.protobuf"
+	typeCBOR     = "application/cbor"
 )
 
 func (m media) contentType() string {
@@ -29,6 +31,19 @@ func (m media) contentType() string {
 		return typeYAML
 	case mediaProtobuf:
 		return typeProtobuf
+	case mediaCBOR:
+		return typeCBOR
+	}
+	return typeJSON
+}
+
+// streamType is the type of a watch in the format.
+func (m media) streamType() string {
+	switch m {
+	case mediaProtobuf:
+		return typeProtobuf + ";stream=watch"
+	case mediaCBOR: // exactly one document is what CBOR's own type says
+		return typeCBOR + "-seq"
 	}
 	return typeJSON
 }
@@ -44,6 +59,8 @@ type output struct {
 // offer is what an endpoint can give.
 type offer struct {
 	protobuf bool
+	noCBOR   bool
+	metadata bool // in protobuf, whatever the object
 	table    bool
 	partial  bool // PartialObjectMetadata
 	partials bool // PartialObjectMetadataList
@@ -83,10 +100,15 @@ func (o offer) match(c goautoneg.Accept) (output, bool) {
 	case typeYAML:
 		out.media = mediaYAML
 	case typeProtobuf:
-		if !o.protobuf {
+		if !o.protobuf && (c.Params["as"] == "" || !o.metadata) {
 			return out, false
 		}
 		out.media = mediaProtobuf
+	case typeCBOR:
+		if o.noCBOR {
+			return out, false
+		}
+		out.media = mediaCBOR
 	default:
 		return out, false
 	}
@@ -101,7 +123,7 @@ func (o offer) match(c goautoneg.Accept) (output, bool) {
 	out.as, out.asGV = as, "meta.k8s.io/"+v
 	switch as {
 	case "Table":
-		return out, o.table && out.media != mediaProtobuf
+		return out, o.table && (out.media == mediaJSON || out.media == mediaYAML)
 	case "PartialObjectMetadata":
 		return out, o.partial
 	case "PartialObjectMetadataList":
@@ -128,7 +150,7 @@ func acceptable(protobuf bool) []string {
 	if protobuf {
 		out = append(out, typeProtobuf)
 	}
-	return out
+	return append(out, typeCBOR)
 }
 
 // bodyMedia reads the Content-Type of a request that carries an object.
@@ -146,6 +168,8 @@ func bodyMedia(r *http.Request, protobuf bool) (media, error) {
 		if protobuf {
 			return mediaProtobuf, nil
 		}
+	case typeCBOR:
+		return mediaCBOR, nil
 	}
 	return 0, unsupportedMedia(acceptable(protobuf))
 }

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 )
 
 func (x *exchange) parameters(into runtime.Object) error {
@@ -126,13 +126,14 @@ func decodeDeleteOptions(body []byte, m media, o *metav1.DeleteOptions) error {
 		}
 		kind = u.Kind
 	default:
-		if m == mediaYAML {
-			var err error
-			if body, err = yaml.YAMLToJSON(body); err != nil {
-				return badRequest("decode DeleteOptions: %v", err)
-			}
+		text, err := m.text(body)
+		if err != nil {
+			return badRequest("decode DeleteOptions: %v", err)
 		}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, o); err != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
+			if m == mediaCBOR {
+				return badRequest("%v", direct.Unmarshal(body, &metav1.DeleteOptions{}))
+			}
 			return badRequest("couldn't get version/kind; json parse error: %v", err)
 		}
 		kind = o.Kind

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -55,9 +56,18 @@ func (x *exchange) readPatch() (types.PatchType, []byte, writeOptions, error) {
 // validPatch refuses what no object can be patched with, whether the object exists or not.
 func validPatch(kind types.PatchType, body []byte) error {
 	switch {
+	case kind == types.ApplyCBORPatchType:
+		var v any
+		if err := direct.Unmarshal(body, &v); err != nil {
+			return badRequest("error decoding patch: %v", err)
+		}
+		if _, err := json.Marshal(v); err != nil {
+			return badRequest("error encoding patch: %v", err)
+		}
+		return nil
 	case json.Valid(body):
 		return nil
-	case kind != types.ApplyPatchType:
+	case kind != types.ApplyYAMLPatchType:
 		return badRequest("invalid JSON patch")
 	}
 	if _, err := yaml.YAMLToJSON(body); err != nil {
@@ -73,7 +83,7 @@ func (x *exchange) patch(ctx context.Context) (reply, error) {
 	}
 	p := &patching{x: x, w: x.writing(o), opts: o, kind: kind, body: body}
 	c := change{make: p.make}
-	if kind == types.ApplyPatchType {
+	if applies(kind) {
 		p.w.manager, p.w.untracked = o.fieldManager, false
 		c = change{make: p.apply, createMissing: x.in.subresource == "", tracked: true}
 	}
@@ -89,7 +99,7 @@ func (x *exchange) patchTypes() []string {
 	if x.res.Protobuf {
 		out = append(out, string(types.StrategicMergePatchType))
 	}
-	return append(out, string(types.ApplyPatchType))
+	return append(out, string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType))
 }
 
 // make patches the current object in its versioned form.

@@ -19,7 +19,7 @@ type resource struct {
 	*registry.Resource
 	listGVK schema.GroupVersionKind
 	// Names of the encoded forms in an entry's cache. Two versions of one stored object have different ones.
-	formJSON, formRaw, formPartialJSON, formPartialRaw string
+	formJSON, formRaw, formCBOR, formPartialJSON, formPartialRaw string
 	// main is the version whose objects are stored, for a custom resource; definition is the name of what made it.
 	main       *resource
 	definition string
@@ -41,7 +41,7 @@ func (s *Server) add(r *registry.Resource) error {
 	gv := r.GVR.GroupVersion().String()
 	own := *r // the registry's is shared
 	r = &own
-	res := &resource{Resource: r, listGVK: kinds[0], formJSON: gv + " json", formRaw: gv + " raw", formPartialJSON: gv + " partial json", formPartialRaw: gv + " partial raw"}
+	res := &resource{Resource: r, listGVK: kinds[0], formJSON: gv + " json", formRaw: gv + " raw", formCBOR: gv + " cbor", formPartialJSON: gv + " partial json", formPartialRaw: gv + " partial raw"}
 	if r.Storage.Empty() {
 		r.Storage = r.GR()
 	}

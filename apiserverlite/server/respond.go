@@ -55,6 +55,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, out output, err er
 		return
 	}
 	st := status(err)
+	if out.media == mediaCBOR && (unroutable(st) || st.Reason == metav1.StatusReasonNotAcceptable) {
+		out = output{pretty: true} // the router speaks no CBOR, and not everything else does
+	}
 	if st.Code >= 500 && st.Reason != metav1.StatusReasonTimeout {
 		s.log.Debug().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("request failed")
 	}
@@ -73,7 +76,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, out output, err er
 func outputFor(r *http.Request) output {
 	out, ok := negotiate(r, offer{protobuf: true})
 	if !ok {
-		return output{}
+		return output{pretty: true}
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -19,6 +20,11 @@ func (r *resource) routed() bool { return r.Protobuf }
 
 func unrouted(code int32, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{}}}
+}
+
+// unroutable tells an answer of unrouted or pathNotFound from all others, which say something of what they are about.
+func unroutable(st *metav1.Status) bool {
+	return st.Details != nil && apiequality.Semantic.DeepEqual(*st.Details, metav1.StatusDetails{})
 }
 
 // noMethod answers a verb that the resource does not have.
@@ -44,11 +50,16 @@ func (x *exchange) noFormat(protobuf bool) error {
 	}
 	types := acceptable(protobuf)
 	if x.in.name == "" && (x.in.verb == "list" || x.in.verb == "watch") {
-		types = append(types, typeJSON+";stream=watch", typeProtobuf+";stream=watch")
+		types = append(types, typeJSON+";stream=watch", typeProtobuf+";stream=watch", typeCBOR+"-seq")
 	}
 	if routes(strings.Join(x.r.Header["Accept"], ","), types) {
 		return notAcceptable(acceptable(protobuf))
 	}
+	return unavailable(types)
+}
+
+// unavailable answers an Accept header that asks for something else than the types.
+func unavailable(types []string) error {
 	return unrouted(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+strings.Join(types, ", "))
 }
 

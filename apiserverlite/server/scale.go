@@ -13,12 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/apiserverlite/registry"
 )
@@ -85,7 +83,7 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, c rescaling) (re
 		if err != nil {
 			return nil, err
 		}
-		if sc.Spec.Replicas < 0 {
+		if sc.Spec.Replicas < 0 && x.res.Custom == nil { // custom objects have a rule for the field itself
 			return nil, apierrors.NewInvalid(scaleKind.GroupKind(), w.name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, validation.IsNegativeErrorMsg)})
 		}
@@ -204,7 +202,7 @@ func (x *exchange) patchScale(ctx context.Context) (reply, error) {
 		return reply{}, err
 	}
 	p := &patching{x: x, opts: o, kind: kind, body: body, w: x.writing(o)}
-	if kind == types.ApplyPatchType {
+	if applies(kind) {
 		return x.rescale(ctx, o, rescaling{applied: true, next: p.applyScale})
 	}
 	return x.rescale(ctx, o, rescaling{next: func(cur *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
@@ -227,9 +225,9 @@ func (x *exchange) patchScale(ctx context.Context) (reply, error) {
 
 // applyScale merges an applied scale into the current one.
 func (p *patching) applyScale(cur *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-	patch := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(p.body, &patch.Object); err != nil {
-		return nil, badRequest("error decoding patch: %v", err)
+	patch, err := p.configuration()
+	if err != nil {
+		return nil, err
 	}
 	fields, err := p.x.s.tracker.scales()
 	if err != nil {

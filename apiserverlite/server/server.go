@@ -3,7 +3,7 @@
 // answers that a Kubernetes client cannot tell from upstream's.
 //
 //	request -> authentication -> faults of the lab -> verb -> strategy, admission -> storage
-//	                                                    \-> answer in JSON, YAML or protobuf
+//	                                                    \-> answer in JSON, YAML, protobuf or CBOR
 //
 // Promises. A write is answered after it is committed. An answer's bytes come from a
 // cache that every reader and watcher of the same object state shares. A watch gets every

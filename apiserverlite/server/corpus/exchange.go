@@ -11,10 +11,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Server is where rows are sent.
@@ -29,7 +25,7 @@ type Answer struct {
 	Code   int
 	Header http.Header
 	Raw    string
-	Object any   // the body, if it is JSON or protobuf
+	Object any   // the body, if it is JSON, protobuf or CBOR
 	Events []any // of a watch
 }
 
@@ -50,7 +46,9 @@ func (s Server) Send(ctx context.Context, r Row, vars map[string]string) (*Answe
 	}
 	defer resp.Body.Close()
 	a := &Answer{Code: resp.StatusCode, Header: resp.Header}
-	if want := r.events(); want > 0 && resp.StatusCode == http.StatusOK {
+	if want := r.events(); want > 0 && resp.StatusCode == http.StatusOK && strings.Contains(resp.Header.Get("Content-Type"), "cbor") {
+		return a, a.readFrames(resp.Body, want)
+	} else if want > 0 && resp.StatusCode == http.StatusOK {
 		return a, a.readEvents(resp.Body, want)
 	}
 	b, err := io.ReadAll(resp.Body)
@@ -72,12 +70,9 @@ func (r Row) events() (n int) {
 
 func (s Server) request(ctx context.Context, r Row, vars map[string]string) (*http.Request, error) {
 	body := strings.TrimSuffix(expand(r.body, vars), "\n")
-	if r.proto && body != "" {
-		b, err := toProtobuf(body)
-		if err != nil {
-			return nil, err
-		}
-		body = b
+	body, err := r.encode(body)
+	if err != nil {
+		return nil, err
 	}
 	var content io.Reader = http.NoBody
 	if body != "" {
@@ -91,12 +86,17 @@ func (s Server) request(ctx context.Context, r Row, vars map[string]string) (*ht
 	if s.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+s.Token)
 	}
-	if r.proto {
-		req.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")
-		req.Header.Set("Accept", "application/vnd.kubernetes.protobuf")
+	if t, ok := formTypes[r.form]; ok {
+		req.Header.Set("Accept", t)
+		if body != "" {
+			req.Header.Set("Content-Type", t)
+		}
 	}
 	for _, h := range r.headers {
 		req.Header.Set(h[0], expand(h[1], vars))
+	}
+	if r.form == "cbor" && req.Header.Get("Content-Type") == patchMethods["APPLY"] {
+		req.Header.Set("Content-Type", "application/apply-patch+cbor")
 	}
 	return req, nil
 }
@@ -123,11 +123,16 @@ func (a *Answer) readEvents(body io.Reader, want int) error {
 	return nil
 }
 
-// protoPrefix begins every object in protobuf.
-var protoPrefix = []byte{'k', '8', 's', 0}
-
 func (a *Answer) read(b []byte) error {
 	a.Raw = string(b)
+	if bytes.HasPrefix(b, cborPrefix) {
+		j, err := fromCBOR(b)
+		if err != nil {
+			return err
+		}
+		a.Raw = "(CBOR) " + string(j)
+		return json.Unmarshal(j, &a.Object)
+	}
 	if bytes.HasPrefix(b, protoPrefix) {
 		o, err := fromProtobuf(b)
 		if err != nil {
@@ -144,32 +149,4 @@ func (a *Answer) read(b []byte) error {
 		a.Object = nil // YAML, plain text: only "body" can be asked for
 	}
 	return nil
-}
-
-// fromProtobuf reads also what does not say its version, as upstream's discovery of the core group.
-func fromProtobuf(b []byte) (runtime.Object, error) {
-	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(b, nil, nil)
-	if err == nil {
-		return o, nil
-	}
-	var u runtime.Unknown
-	if u.Unmarshal(bytes.TrimPrefix(b, protoPrefix)) != nil || u.Kind != "APIResourceList" {
-		return nil, err
-	}
-	l := &metav1.APIResourceList{}
-	l.Kind = u.Kind
-	return l, l.Unmarshal(u.Raw)
-}
-
-func toProtobuf(body string) (string, error) {
-	o, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(body), nil, nil)
-	if err != nil {
-		return "", fmt.Errorf("body for protobuf: %w", err)
-	}
-	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), "application/vnd.kubernetes.protobuf")
-	if !ok {
-		return "", fmt.Errorf("client-go knows no protobuf")
-	}
-	b, err := runtime.Encode(info.Serializer, o)
-	return string(b), err
 }

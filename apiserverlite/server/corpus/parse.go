@@ -48,7 +48,7 @@ type Row struct {
 	Method   string
 	Path     string
 	headers  [][2]string
-	proto    bool
+	form     string // proto or cbor; else the body is sent as it is
 	body     string
 	Code     int
 	Reason   string
@@ -160,8 +160,8 @@ func (p *parser) take(l string) error {
 		return err
 	case p.row.Code != 0:
 		return p.expectation(strings.TrimSpace(l))
-	case strings.HasPrefix(l, "@proto"):
-		p.row.proto = true
+	case l == "@proto" || l == "@cbor":
+		p.row.form = l[1:]
 		return nil
 	case strings.HasPrefix(l, "@"):
 		k, v, ok := strings.Cut(l[1:], ": ")

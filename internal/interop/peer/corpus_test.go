@@ -26,7 +26,7 @@ func TestCorpusIsConfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Start(t, Options{Kinds: true})
+	p := Start(t, Options{Kinds: true, CBOR: true})
 	w := newWorld(t, p)
 	rows, same, explained := 0, 0, 0
 	for _, s := range scenarios {

@@ -52,7 +52,7 @@ func asText(t *testing.T, v any) string {
 // categories, subresources, hashes of the stored versions, in the plain and in the aggregated documents. Upstream's server
 // here has neither the autoscaler's second version nor an aggregator, so the list of groups is not compared.
 func TestDiscoveryIsTheSame(t *testing.T) {
-	w := newWorld(t, Start(t, Options{Kinds: true}))
+	w := newWorld(t, Start(t, Options{Kinds: true, CBOR: true}))
 	theirs, ours := w.fresh(t)
 	compared := 0
 	var groups metav1.APIGroupList

@@ -19,6 +19,7 @@ import (
 type Options struct {
 	Kinds bool   // the built-in kinds with upstream's stores, rules and admission; else custom resources only
 	Fsync bool   // etcd waits for the disk
+	CBOR  bool   // serve it, as upstream does when asked to
 	Etcd  string // an etcd program, for instance Debian's; the linked-in one if empty
 }
 
@@ -47,7 +48,7 @@ func Start(t testing.TB, o Options) *Peer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cmd := exec.Command(program(t, o), "-dir", dir, fmt.Sprintf("-fsync=%v", o.Fsync), "-etcd", o.Etcd)
+	cmd := exec.Command(program(t, o), "-dir", dir, fmt.Sprintf("-fsync=%v", o.Fsync), fmt.Sprintf("-cbor=%v", o.CBOR), "-etcd", o.Etcd)
 	log := &lockedBuffer{}
 	cmd.Stderr = log
 	hold, err := cmd.StdinPipe()
@@ -96,7 +97,7 @@ func program(t testing.TB, o Options) string {
 	}
 	path := filepath.Join(cache, "drydock", "peer-"+name)
 	if !builds.done[name] {
-		cmd := exec.Command("go", "build", "-tags", "osusergo netgo sqlite_omit_load_extension", "-o", path, "drydock.dev/drydock/internal/interop/peer/"+name)
+		cmd := exec.Command("go", "build", "-tags", "osusergo netgo sqlite_omit_load_extension grpcnotrace", "-o", path, "drydock.dev/drydock/internal/interop/peer/"+name)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build the peer: %v\n%s", err, out)
 		}

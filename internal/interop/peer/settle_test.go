@@ -45,6 +45,18 @@ func (w *world) settle(t *testing.T, run corpus.Run, r corpus.Row, path string, 
 	}
 }
 
+// parse reads an answer of whatever form.
+func parse(t *testing.T, a *corpus.Answer, into any) {
+	t.Helper()
+	b, err := json.Marshal(a.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func writesDefinition(method, path string) bool {
 	return method != http.MethodGet && strings.Contains(path, "/customresourcedefinitions")
 }
@@ -58,9 +70,7 @@ func (w *world) countQuota(t *testing.T, a *corpus.Answer) {
 			Hard map[string]string `json:"hard"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal([]byte(a.Raw), &q); err != nil {
-		t.Fatal(err)
-	}
+	parse(t, a, &q)
 	used := map[string]string{}
 	for k := range q.Spec.Hard {
 		used[k] = "0"
@@ -78,9 +88,7 @@ func (w *world) countQuota(t *testing.T, a *corpus.Answer) {
 func (w *world) settleDefinition(t *testing.T, method, path string, a *corpus.Answer) {
 	t.Helper()
 	var d apiextensionsv1.CustomResourceDefinition
-	if err := json.Unmarshal([]byte(a.Raw), &d); err != nil {
-		t.Fatal(err)
-	}
+	parse(t, a, &d)
 	if method != http.MethodPost && method != http.MethodDelete {
 		time.Sleep(informerTime) // what was served before goes on to be for so long
 	}

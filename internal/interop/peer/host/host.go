@@ -1,7 +1,7 @@
 // Package host is what the two programs of a peer have in common: an etcd as a process of its own, a port
 // on loopback with a certificate, the one token, and the line that tells others of it.
 //
-//	PROGRAM [-dir DIR] [-etcd PROGRAM] [-fsync=false]
+//	PROGRAM [-dir DIR] [-etcd PROGRAM] [-fsync=false] [-cbor]
 //
 // Once the server is ready it prints one line of JSON:
 //
@@ -25,7 +25,9 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apiserver/pkg/features"
 	genericserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -71,7 +73,11 @@ func run(ctx context.Context, args []string, prepare Prepare) error {
 	dir := flags.String("dir", "", "directory for everything that is written; a temporary one if empty")
 	program := flags.String("etcd", "", "etcd program; the one linked in if empty")
 	fsync := flags.Bool("fsync", true, "etcd waits for the disk")
+	cbor := flags.Bool("cbor", false, "serve CBOR, which is behind a gate")
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.CBORServingAndStorage): *cbor}); err != nil {
 		return err
 	}
 	if *dir == "" {
