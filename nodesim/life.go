@@ -40,6 +40,7 @@ type life struct {
 	csi      *csi.Plugin
 	volumes  *volumemanager.Manager
 	plugins  *pluginmanager.Manager
+	known    *pluginmanager.CSI // what becomes of drivers that register
 	nodeInfo *pluginmanager.NodeInfo
 	pods     *podTable
 	ips      *addresses
@@ -59,7 +60,7 @@ type life struct {
 	drivers   cache.DoneChecker // the cache of CSIDrivers is complete
 	podsKnown cache.DoneChecker
 	house     chan struct{} // wakes housekeeping
-	doubted   chan struct{} // wakes the status report: somebody has called the node silent
+	doubted   chan struct{} // wakes the status report: somebody has called the node silent, or the Node is another
 	workers   sync.WaitGroup
 }
 
@@ -83,7 +84,7 @@ func newLife(ctx context.Context, n *Node) (*life, error) {
 	})
 	l.nodeInfo = &pluginmanager.NodeInfo{Client: n.client, Name: n.c.Name, Retry: l.retryPatch}
 	handler := &pluginmanager.CSI{Drivers: l.csi, Node: l.nodeInfo, Component: n.c.Component, Log: n.c.Log}
-	l.csi.Refresh = handler.Refresh
+	l.known, l.csi.Refresh = handler, handler.Refresh
 	l.plugins = pluginmanager.New(pluginmanager.Config{
 		Dir: n.layout.Registry(), Handlers: map[string]pluginmanager.Handler{"CSIPlugin": &tap{Handler: handler, life: l, proxies: map[string]func(){}}},
 		Lab: n.c.Lab, Component: n.c.Component, Log: n.c.Log,
@@ -109,13 +110,10 @@ func (l *life) watch() error {
 	}))
 	_, err1 := nodes.Core().V1().Nodes().Informer().AddEventHandler(handlers(func(o *v1.Node) {
 		if o.Name == l.c.Name {
-			l.own.set(o)
+			anew := l.own.set(o)
 			l.volumes.NodeChanged()
-			if l.own.silent() {
-				select {
-				case l.doubted <- struct{}{}:
-				default:
-				}
+			if anew || l.own.silent() {
+				wake(l.doubted)
 			}
 		}
 	}, func(*v1.Node) {}))
@@ -272,14 +270,17 @@ type ownNode struct {
 
 func newOwnNode() *ownNode { return &ownNode{} }
 
-func (o *ownNode) set(n *v1.Node) {
+// set takes in the Node, and tells whether it is another than before, of the same name.
+func (o *ownNode) set(n *v1.Node) (anew bool) {
 	volumes := make(map[volumemanager.UniqueName]bool, len(n.Status.VolumesAttached))
 	for _, a := range n.Status.VolumesAttached {
 		volumes[a.Name] = true
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	anew = o.node != nil && o.node.UID != n.UID
 	o.node, o.volumes = n, volumes
+	return anew
 }
 
 func (o *ownNode) get() *v1.Node {

@@ -77,6 +77,27 @@ func (l *life) registerNode(ctx context.Context) (*v1.Node, error) {
 	return node, err
 }
 
+// registerAgain registers on a Node that is not the one of before, with the drivers there are.
+func (l *life) registerAgain(ctx context.Context) error {
+	node, err := l.registerNode(ctx)
+	if err != nil {
+		return err
+	}
+	l.own.set(node)
+	l.volumes.NodeChanged()
+	l.workers.Go(func() { // drivers may take their time, or be dead
+		if err := l.nodeInfo.Initialize(ctx); err != nil && ctx.Err() == nil {
+			l.log.Warn().Err(err).Msg("make CSINode again")
+		}
+		for _, driver := range l.csi.Names() {
+			if err := l.known.Introduce(ctx, driver); err != nil && ctx.Err() == nil {
+				l.log.Warn().Err(err).Str("driver", driver).Msg("introduce a driver to the node that was registered again")
+			}
+		}
+	})
+	return nil
+}
+
 // status is what the kubelet says of the node. NotReady is the reason if it is not ready.
 // The times of last transition are taken from have where nothing changed.
 func (l *life) status(have []v1.NodeCondition, notReady string) v1.NodeStatus {
@@ -119,12 +140,20 @@ func (l *life) status(have []v1.NodeCondition, notReady string) v1.NodeStatus {
 
 // keepStatus reports the status now, every five minutes and when the node was called
 // silent, and volumesInUse as soon as it changes. Before the volumes on disk are known the list is left as it was.
+// A Node that somebody has deleted is registered again, if nobody else did so, and told all that the one before knew.
 func (l *life) keepStatus(ctx context.Context) {
 	// The timer of the report runs across changes of volumesInUse.
 	due := l.clock.Now()
 	var reported []volumemanager.UniqueName
-	known := false
+	known, anew, told := false, false, l.own.uid()
 	for ctx.Err() == nil {
+		if uid := l.own.uid(); anew || uid != told {
+			if !l.insist(ctx, "register node again", func() error { return l.registerAgain(ctx) }) {
+				return
+			}
+			known, due, told = false, l.clock.Now(), l.own.uid()
+		}
+		anew = false
 		changed := l.volumes.InUseChanged()
 		now := l.clock.Now()
 		patch := map[string]any{}
@@ -149,8 +178,18 @@ func (l *life) keepStatus(ctx context.Context) {
 			l.volumes.MarkReported(reported)
 		}
 		if len(patch) > 0 {
-			if !l.insist(ctx, "write node status", func() error { return l.patchStatus(ctx, patch) }) {
+			ok := l.insist(ctx, "write node status", func() error {
+				err := l.patchStatus(ctx, patch)
+				if anew = apierrors.IsNotFound(err); anew {
+					return nil
+				}
+				return err
+			})
+			if !ok {
 				return
+			}
+			if anew {
+				continue
 			}
 			if _, wrote := patch["conditions"]; wrote {
 				due = now.Add(statusReport)
@@ -186,11 +225,6 @@ func (l *life) patchStatus(ctx context.Context, status map[string]any) error {
 		return err
 	}
 	node, err := l.client.CoreV1().Nodes().Patch(ctx, l.c.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) { // somebody deleted the Node: a kubelet registers again
-		if _, err := l.registerNode(ctx); err != nil {
-			return err
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("patch status of node %s: %w", l.c.Name, err)
 	}

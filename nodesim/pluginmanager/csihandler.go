@@ -89,6 +89,14 @@ func (h *CSI) install(ctx context.Context, name string) error {
 	return h.Node.Install(ctx, name, info, func() { h.Component.Point(pointNode, "") })
 }
 
+// Introduce asks a driver that is registered who this node is, and writes it to a Node and a CSINode that do not know yet.
+func (h *CSI) Introduce(ctx context.Context, name string) error {
+	if err := h.install(ctx, name); err != nil {
+		return fmt.Errorf("introduce driver %s: %w", name, err)
+	}
+	return nil
+}
+
 // Deregister forgets the driver. Its topology labels stay on the Node.
 func (h *CSI) Deregister(ctx context.Context, name, _ string) {
 	h.Drivers.Unregister(name)

@@ -67,6 +67,9 @@ func (p *Plugin) Registered(driver string) (version string, ok bool) {
 	return p.drivers.version(driver)
 }
 
+// Names lists the drivers that are registered.
+func (p *Plugin) Names() []string { return p.drivers.names() }
+
 // NodeInfo asks a registered driver who this node is.
 func (p *Plugin) NodeInfo(ctx context.Context, driver string) (*csipb.NodeGetInfoResponse, error) {
 	c, err := p.drivers.client(driver)
