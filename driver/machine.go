@@ -39,6 +39,11 @@ type machine interface {
 	growsMounted(fs FSType) bool
 	// usage tells how full the filesystem or how big the device at path is.
 	usage(path string) (usage, error)
+	// attached tells whether a link in dir leads to the volume's device. At is where the
+	// volume is mounted or bound, or empty. It is not known of devices that say nothing of whose they are.
+	attached(at, dir string, id VolumeID) (is, known bool, err error)
+	// condition tells what is wrong with what is mounted or bound at path.
+	condition(path string) (condition, error)
 }
 
 // errNotYet is the cause of a failure that may pass by itself.

@@ -120,6 +120,22 @@ func (simMachine) grow(context.Context, *device, FSType, string) error  { return
 
 func (simMachine) growsMounted(FSType) bool { return true }
 
+func (m simMachine) attached(_, dir string, id VolumeID) (is, known bool, err error) {
+	links, err := filepath.Glob(filepath.Join(dir, linkPrefix+"*"))
+	for _, l := range links {
+		if device, ok := mounts.Device(l); ok && m.owns(device, id) {
+			return true, true, nil
+		}
+	}
+	return false, true, err
+}
+
+// condition: nothing goes wrong with simulated filesystems but their files.
+func (simMachine) condition(path string) (condition, error) {
+	_, err := os.Stat(path)
+	return condition{}, err
+}
+
 // simInode is how much room there is for one file, as mkfs.ext4 reckons.
 const simInode = 16 << 10
 

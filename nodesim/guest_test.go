@@ -47,6 +47,7 @@ type guest struct {
 	conns   connections
 	stops   []func()
 
+	ill      illness      // what it says of health
 	contents *contents    // of what is published; nil if nobody looks; set before start
 	max      atomic.Int64 // of volumes on the node
 	unstaged bool         // it publishes what is not staged; set before start

@@ -56,6 +56,8 @@ type life struct {
 	houseMu sync.Mutex
 	swept   sweep // guarded by houseMu: the last one
 
+	health health
+
 	factories []informers.SharedInformerFactory
 	drivers   cache.DoneChecker // the cache of CSIDrivers is complete
 	podsKnown cache.DoneChecker
@@ -162,7 +164,7 @@ func (l *life) run(ctx context.Context) {
 	l.events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: l.client.CoreV1().Events("")})
 	var wg sync.WaitGroup
 	for _, f := range []func(context.Context){
-		l.register, l.volumes.Run, l.keepHouse, l.awaitPods, l.csi.KeepCounts,
+		l.register, l.volumes.Run, l.keepHouse, l.awaitPods, l.csi.KeepCounts, l.keepHealth,
 		func(ctx context.Context) {
 			if err := l.plugins.Run(ctx); err != nil {
 				l.log.Error().Err(err).Msg("plugin manager ended")

@@ -3,6 +3,7 @@ package nodesim
 import (
 	"context"
 	"io"
+	"slices"
 
 	"drydock.dev/drydock/nodesim/stats"
 )
@@ -12,7 +13,7 @@ func (l *life) writeMetrics(ctx context.Context, w io.Writer) {
 	if stats.Metrics(w, l.summary(ctx)) != nil || stats.Totals(w, l.volumes.Totals()) != nil {
 		return
 	}
-	for _, g := range append(l.orphanGauges(), l.pluginGauges()) {
+	for _, g := range slices.Concat(l.orphanGauges(), []stats.Gauges{l.pluginGauges()}, l.health.gauges()) {
 		if g.Write(w) != nil {
 			return
 		}

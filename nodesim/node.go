@@ -61,6 +61,8 @@ type Config struct {
 	Simulated bool
 	// SELinux says which volumes are mounted with a label; SELinuxOff looks whether the machine has SELinux.
 	SELinux volumeplugin.SELinuxMode
+	// VolumeHealth is the feature gate CSIVolumeHealth: drivers are asked each minute how volumes and storage are.
+	VolumeHealth bool
 	// Labels are added to the Node object.
 	Labels map[string]string
 	// Boot tells one boot of the machine from another within this process.

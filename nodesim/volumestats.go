@@ -116,7 +116,7 @@ func (l *life) countOne(ctx context.Context, pod *v1.Pod, outer string, v volume
 		return kubestats.VolumeStats{}, false // an inline volume's driver is asked by nobody
 	}
 	if usesBlock(pod, outer) {
-		path = filepath.Join(l.layout.VolumeDevices(csi.PluginName), v.Volume, "dev", string(pod.UID))
+		path = l.mappedDevice(v.Volume, pod.UID)
 	}
 	r, err := l.csi.Stats(ctx, driver, handle, path)
 	if err != nil {

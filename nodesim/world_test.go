@@ -49,6 +49,7 @@ type world struct {
 	mounter *mount.FakeMounter
 	guest   *guest
 	selinux volumeplugin.SELinuxMode
+	health  bool        // kubelets ask how volumes are
 	full    atomic.Bool // nothing can be attached any more
 	log     zerolog.Logger
 	close   func()
@@ -154,7 +155,7 @@ func (w *world) startKubelet() {
 	}
 	before, _ := w.watches.kubelets()
 	w.comp = w.lab.Component(context.Background(), "kubelet", w.name)
-	n, err := newNode(Config{Name: w.name, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, SELinux: w.selinux, Log: w.log}, w.client)
+	n, err := newNode(Config{Name: w.name, Root: w.root, Lab: w.lab, Component: w.comp, Mounter: w.mounter, Simulated: true, SELinux: w.selinux, VolumeHealth: w.health, Log: w.log}, w.client)
 	if err != nil {
 		w.t.Fatal(err)
 	}

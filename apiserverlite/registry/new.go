@@ -18,6 +18,9 @@ type Options struct {
 	// TokenVolume makes admission add the projected volume with the service account's token to pods that
 	// do not opt out, as upstream does. Off by default: few pods without containers read a token, and each would cost its node a tmpfs.
 	TokenVolume bool
+	// VolumeHealth is upstream's feature gate CSIVolumeHealth, off by default: what drivers say of volumes and storage
+	// is kept in the status of pods, claims and CSINodes.
+	VolumeHealth bool
 	// RootCA is the certificate (PEM) by which pods know the API server. If it is set, the first namespaces
 	// have it from the start.
 	RootCA string

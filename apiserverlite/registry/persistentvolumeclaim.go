@@ -15,7 +15,7 @@ import (
 
 // persistentVolumeClaims keep dataSource and dataSourceRef alike, for writers that know only one of them.
 // The default class is admission's, not a default of the type.
-func persistentVolumeClaims() *Resource {
+func persistentVolumeClaims(o Options) *Resource {
 	warn := func(_ context.Context, c, _ *core.PersistentVolumeClaim) []string {
 		return claimutil.GetWarningsForPersistentVolumeClaim(c)
 	}
@@ -47,7 +47,11 @@ func persistentVolumeClaims() *Resource {
 	status := main
 	status.prepareUpdate = func(c, old *core.PersistentVolumeClaim) {
 		c.Spec = old.Spec
+		health := c.Status.HealthStatus
 		claimutil.DropDisabledFieldsFromStatus(c, old)
+		if o.VolumeHealth {
+			c.Status.HealthStatus = health
+		}
 	}
 	status.validateUpdate = func(c, old *core.PersistentVolumeClaim) field.ErrorList {
 		return validation.ValidatePersistentVolumeClaimStatusUpdate(c, old, validation.ValidationOptionsForPersistentVolumeClaim(c, old))

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-func pods() *Resource {
+func pods(o Options) *Resource {
 	main := rules[core.Pod]{
 		unconditional: true,
 		prepareCreate: func(p *core.Pod) {
@@ -55,7 +55,7 @@ func pods() *Resource {
 		object: alloc[corev1.Pod](), list: alloc[corev1.PodList](),
 		rules: main,
 		parts: map[string]rules[core.Pod]{
-			"status": podStatus(main), "ephemeralcontainers": podEphemeralContainers(main), "resize": podResize(main),
+			"status": podStatus(main, o), "ephemeralcontainers": podEphemeralContainers(main), "resize": podResize(main),
 		},
 		others: map[string]Subresource{
 			"binding":     {Verbs: []string{"create"}, GVK: corev1.SchemeGroupVersion.WithKind("Binding")},

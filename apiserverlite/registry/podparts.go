@@ -13,7 +13,7 @@ import (
 )
 
 // podStatus takes nothing but the status, and keeps those parts of the old one that a writer may not know.
-func podStatus(r rules[core.Pod]) rules[core.Pod] {
+func podStatus(r rules[core.Pod], o Options) rules[core.Pod] {
 	r.prepareUpdate = func(p, old *core.Pod) {
 		p.Spec = old.Spec
 		p.DeletionTimestamp = nil
@@ -32,7 +32,11 @@ func podStatus(r rules[core.Pod]) rules[core.Pod] {
 			s.NodeAllocatableResourceClaimStatuses = old.Status.NodeAllocatableResourceClaimStatuses
 		}
 		keepObserved(s, &old.Status)
+		health := s.VolumeHealth
 		podutil.DropDisabledPodFields(p, old)
+		if o.VolumeHealth {
+			s.VolumeHealth = health
+		}
 	}
 	r.validateUpdate = podUpdate(validation.ValidatePodStatusUpdate)
 	r.warnUpdate = func(_ context.Context, p, _ *core.Pod) []string {

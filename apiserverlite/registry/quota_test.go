@@ -53,7 +53,7 @@ func TestQuotaOfStorage(t *testing.T) {
 		{"grows within", sized("b", "6Gi", "tin"), sized("b", "2Gi", "tin"), ""},
 		{"grows beyond", sized("b", "7Gi", "tin"), sized("b", "2Gi", "tin"), "requested: requests.storage=5Gi"},
 	} {
-		a := Attributes{Resource: persistentVolumeClaims(), Operation: opCreate, Namespace: "n", Name: c.obj.Name, Obj: c.obj, Reader: have}
+		a := Attributes{Resource: persistentVolumeClaims(Options{}), Operation: opCreate, Namespace: "n", Name: c.obj.Name, Obj: c.obj, Reader: have}
 		if c.old != nil {
 			a.Old, a.Operation = c.old, opUpdate
 		}
@@ -78,13 +78,13 @@ func TestLimitRanges(t *testing.T) {
 	for size, want := range map[string]string{
 		"1Gi": "", "3Gi": "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi", "1Mi": "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi",
 	} {
-		err := withinLimits(context.Background(), Attributes{Resource: persistentVolumeClaims(), Namespace: "n", Obj: sized("c", size, "x"), Reader: have})
+		err := withinLimits(context.Background(), Attributes{Resource: persistentVolumeClaims(Options{}), Namespace: "n", Obj: sized("c", size, "x"), Reader: have})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", size, err)
 		}
 	}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: template().Spec}
-	a := Attributes{Resource: pods(), Namespace: "n", Obj: p, Reader: have}
+	a := Attributes{Resource: pods(Options{}), Namespace: "n", Obj: p, Reader: have}
 	if err := limitDefaults(context.Background(), a); err != nil || p.Spec.Containers[0].Resources.Requests.Cpu().String() != "500m" || p.Annotations["kubernetes.io/limit-ranger"] != "LimitRanger plugin set: cpu request for container c; cpu limit for container c" {
 		t.Errorf("defaults: %v %+v %v", err, p.Spec.Containers[0].Resources, p.Annotations)
 	}

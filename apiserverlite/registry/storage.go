@@ -14,11 +14,11 @@ import (
 )
 
 // storageKinds are those of storage.k8s.io/v1, in the order of discovery.
-func storageKinds(Options) []*Resource {
-	return []*Resource{csiDrivers(), csiNodes(), csiStorageCapacities(), storageClasses(), volumeAttachments(), volumeAttributesClasses()}
+func storageKinds(o Options) []*Resource {
+	return []*Resource{csiDrivers(), csiNodes(o), csiStorageCapacities(), storageClasses(), volumeAttachments(), volumeAttributesClasses()}
 }
 
-func csiNodes() *Resource {
+func csiNodes(o Options) *Resource {
 	main := rules[storage.CSINode]{
 		prepareCreate: func(n *storage.CSINode) { n.Status = storage.CSINodeStatus{} },
 		validate:      func(n *storage.CSINode) field.ErrorList { return validation.ValidateCSINode(n) },
@@ -32,7 +32,7 @@ func csiNodes() *Resource {
 	status.prepareUpdate = func(n, old *storage.CSINode) {
 		n.Spec = old.Spec
 		metav1.ResetObjectMetaForStatus(&n.ObjectMeta, &old.ObjectMeta)
-		if len(old.Status.StorageHealth) == 0 { // the gate CSIVolumeHealth is off
+		if !o.VolumeHealth && len(old.Status.StorageHealth) == 0 {
 			n.Status.StorageHealth = nil
 		}
 	}

@@ -27,6 +27,7 @@ type flags struct {
 	devices             string
 	driver              string
 	logLevel, logFormat string
+	gates               string
 	failOnLeak          bool
 	api                 apiFlags
 }
@@ -127,8 +128,12 @@ func (f *flags) options(logs io.Writer) (cluster.Options, error) {
 	if err != nil {
 		return cluster.Options{}, usageError{err}
 	}
+	var gates cluster.Gates
+	if err := gates.Set(f.gates); err != nil {
+		return cluster.Options{}, usageError{err}
+	}
 	return cluster.Options{
-		API: api, Name: f.name, State: f.state, Ephemeral: f.ephemeral, Listen: f.listen, Nodes: f.nodes, Devices: mode, Driver: f.driver, Log: log,
+		API: api, Gates: gates, Name: f.name, State: f.state, Ephemeral: f.ephemeral, Listen: f.listen, Nodes: f.nodes, Devices: mode, Driver: f.driver, Log: log,
 	}, nil
 }
 

@@ -156,7 +156,7 @@ func (c *Cluster) openBoxes() error {
 		}
 		c.machines[n] = c.newMachine(n)
 	}
-	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca), TokenVolume: c.opts.API.TokenVolume})
+	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca), TokenVolume: c.opts.API.TokenVolume, VolumeHealth: c.opts.Gates.CSIVolumeHealth})
 	if err != nil {
 		return err
 	}

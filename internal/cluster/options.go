@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -42,6 +43,33 @@ type Options struct {
 	Log       zerolog.Logger
 	Version   string
 	API       APIOptions
+	Gates     Gates
+}
+
+// Gates are upstream's feature gates that are off by default and that drydock can open.
+type Gates struct {
+	CSIVolumeHealth bool // alpha in 1.37: kubelets ask drivers each minute how their volumes are
+}
+
+// Set opens or closes gates by their names, as kubelet's --feature-gates does: Name=true,Other=false.
+func (g *Gates) Set(list string) error {
+	for pair := range strings.SplitSeq(list, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		if name == "" && value == "" {
+			continue
+		}
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("feature gate %q: write it as CSIVolumeHealth=true", pair)
+		}
+		switch name {
+		case "CSIVolumeHealth":
+			g.CSIVolumeHealth = on
+		default:
+			return fmt.Errorf("feature gate %q: the only one that can be opened is CSIVolumeHealth; what upstream has on by default is on", name)
+		}
+	}
+	return nil
 }
 
 // APIOptions say how the Kubernetes API is served, and whether there is more than it.

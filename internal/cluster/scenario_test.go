@@ -101,7 +101,7 @@ func TestScenarios(t *testing.T) {
 			scenario.Run(t, scenario.Params{
 				Dir: "../scenario/testdata",
 				Begin: func(t testing.TB, special []string) (scenario.World, func()) {
-					o := Options{Devices: mode, State: filepath.Join(shortDir(t), "s")}
+					o := Options{Devices: mode, State: filepath.Join(shortDir(t), "s"), Gates: Gates{CSIVolumeHealth: slices.Contains(special, "volume-health")}}
 					if slices.Contains(special, "kubelet-behind-a-link") {
 						moveKubelets(t, o)
 					}

@@ -121,7 +121,7 @@ func (c *Cluster) addNode(n string) {
 		own := &lab.Lab{Clock: m.time, Faults: c.Lab.Faults, Timeline: c.Lab.Timeline} // the node's clock may be wrong
 		node, err := nodesim.New(nodesim.Config{
 			Name: n, Root: l.Node(n), RESTConfig: c.RESTConfig("kubelet/" + n), Lab: own, Component: life, Boot: m.boot(), Tap: true, Tapped: []string{proxy}, Within: c.within,
-			Mounter: c.mounter(n), Simulated: c.Mode == host.Sim, Log: c.boxLog("kubelet").With().Str("node", n).Logger(),
+			Mounter: c.mounter(n), Simulated: c.Mode == host.Sim, VolumeHealth: c.opts.Gates.CSIVolumeHealth, Log: c.boxLog("kubelet").With().Str("node", n).Logger(),
 		})
 		if err != nil {
 			return err

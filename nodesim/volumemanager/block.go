@@ -63,6 +63,7 @@ func (m *Manager) mapVolume(ctx context.Context, w wanted, mapper volumeplugin.M
 			return stepError("MapVolume.WaitForAttach failed", name, err)
 		}
 	}
+	m.desired.markTried(w)
 	global := mapper.GlobalMapPath()
 	var staging string
 	if v, _ := m.actual.get(w.Volume); v.Device != DeviceGloballyMounted {

@@ -45,6 +45,7 @@ type wantedPod struct {
 	gid       string
 	sizeLimit int64
 	requested time.Time
+	tried     bool // something was done to bring the volume to the pod
 }
 
 // wanted is one pair of pod and volume, copied out of the state.
@@ -62,6 +63,7 @@ type wanted struct {
 	SizeLimit       int64
 	Size            resource.Quantity
 	Requested       time.Time
+	Tried           bool // something was done to bring the volume to the pod
 	Anew            bool // each sync of the pod is a request of its own
 }
 
@@ -97,7 +99,7 @@ func (d *desired) add(w wanted, outer string, l labels) (became entered) {
 	}
 	p := &wantedPod{pod: w.Pod, spec: w.Spec, gid: w.GID, sizeLimit: w.SizeLimit, requested: w.Requested, outer: []string{outer}}
 	if old := v.pods[w.Pod.UID]; old != nil {
-		if !w.Anew {
+		if p.tried = old.tried; !w.Anew {
 			p.requested = old.requested
 		}
 		if p.outer = slices.Clone(old.outer); !slices.Contains(p.outer, outer) {
@@ -170,7 +172,7 @@ func (d *desired) list(names []UniqueName) []wanted {
 func (v *wantedVolume) pair(p *wantedPod) wanted {
 	return wanted{Volume: v.name, Plugin: v.plugin, Attachable: v.attachable, DeviceMountable: v.deviceMountable,
 		ReportedInUse: v.reportedInUse, Label: v.label, Pod: p.pod, Spec: p.spec, Outer: p.outer, GID: p.gid,
-		SizeLimit: p.sizeLimit, Size: v.size, Requested: p.requested}
+		SizeLimit: p.sizeLimit, Size: v.size, Requested: p.requested, Tried: p.tried}
 }
 
 // pod returns the pairs of one pod.
@@ -183,6 +185,15 @@ func (d *desired) pod(uid types.UID) []wanted {
 		out = append(out, v.pair(v.pods[uid]))
 	}
 	return out
+}
+
+// markTried records that something is done to bring a volume to a pod.
+func (d *desired) markTried(w wanted) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v := d.volumes[w.Volume]; v != nil && v.pods[w.Pod.UID] != nil {
+		v.pods[w.Pod.UID].tried = true
+	}
 }
 
 // wants tells whether a pod wants a volume under this label.

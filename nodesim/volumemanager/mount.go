@@ -38,6 +38,7 @@ func (m *Manager) mount(ctx context.Context, w wanted, devicePath string, remoun
 			return stepError("MountVolume.WaitForAttach failed", name, err)
 		}
 	}
+	m.desired.markTried(w)
 	group, policy := groupOf(w.Pod)
 	if d := m.plugins.DeviceMountable(w.Spec); d != nil {
 		if err := m.mountDevice(ctx, w, d, devicePath, group); err != nil {

@@ -207,17 +207,21 @@ func (c *client) classify(err error) error {
 	return err
 }
 
-func (c *client) has(ctx context.Context, capability csipb.NodeServiceCapability_RPC_Type) (bool, error) {
+func (c *client) has(ctx context.Context, ability Ability) (bool, error) {
+	can, err := c.abilities(ctx)
+	return can[ability], err
+}
+
+func (c *client) abilities(ctx context.Context) (map[Ability]bool, error) {
 	r, err := c.node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
 	if err != nil {
-		return false, c.classify(err)
+		return nil, c.classify(err)
 	}
+	can := make(map[Ability]bool, len(r.GetCapabilities()))
 	for _, x := range r.GetCapabilities() {
-		if x.GetRpc().GetType() == capability {
-			return true, nil
-		}
+		can[x.GetRpc().GetType()] = true
 	}
-	return false, nil
+	return can, nil
 }
 
 // accessMode maps one access mode of a PV. A driver that tells single-node writers
