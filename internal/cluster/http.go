@@ -7,12 +7,13 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"drydock.dev/drydock/internal/host"
 )
 
 // shutdownWait is how long requests in flight may take when the cluster stops. Watches
@@ -52,7 +53,7 @@ type httpServers struct {
 }
 
 func (h *httpServers) serve(handler http.Handler) {
-	h.thrift = newThrift(handler, debug.FreeOSMemory)
+	h.thrift = newThrift(handler, host.GiveBack)
 	h.tls.Handler, h.plain.Handler, h.inside.handler = h.thrift, h.thrift, h.thrift
 	for _, f := range []func() error{
 		h.split.run,

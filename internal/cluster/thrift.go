@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// thrift gives memory back to the machine when a burst of requests is over. Go would
+// thrift has memory given back to the machine when a burst of requests is over (host.GiveBack, where it is worth it). Go would
 // keep the room that garbage had (host.KeepHeadroom) for minutes: more than the data of an idle
 // cluster. Collecting sooner all the time instead was measured: it costs half of the speed.
 type thrift struct {

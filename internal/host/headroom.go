@@ -29,6 +29,40 @@ func KeepHeadroom() {
 	(&tuner{}).tune()
 }
 
+// What is worth a collection of everything to give it back: some megabytes, and a part of what is alive, which
+// is what the collection costs by.
+const (
+	worthBytes = 16 << 20
+	worthShare = 4
+)
+
+// GiveBack returns memory that holds nothing alive to the machine, if that is worth the work. Afterwards
+// so much more than what is alive is resident, at most.
+func GiveBack() {
+	live, more := resident()
+	if more >= max(worthBytes, live/worthShare) {
+		debug.FreeOSMemory()
+	}
+}
+
+// resident tells how much of the heap was alive at the last collection, and how much more of it the machine holds for us.
+func resident() (live, more uint64) {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
+	metrics.Read(samples)
+	sizes := make([]uint64, len(samples))
+	var all uint64
+	for i, s := range samples {
+		if s.Value.Kind() == metrics.KindUint64 {
+			sizes[i] = s.Value.Uint64()
+		}
+		if i > 0 {
+			all += sizes[i]
+		}
+	}
+	live = sizes[0]
+	return live, all - min(live, all)
+}
+
 // tuner is woken by each collection.
 type tuner struct{ percent atomic.Int64 }
 

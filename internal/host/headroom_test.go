@@ -51,3 +51,35 @@ func TestKeepHeadroom(t *testing.T) {
 	data = nil
 	is(mostPercent)
 }
+
+// sink keeps what a test makes on the heap.
+var sink []byte
+
+// TestGiveBack: what lies about after a burst goes back to the machine, and where little does nothing is collected.
+func TestGiveBack(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // none but ours
+	collected := func() uint32 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NumGC
+	}
+	debug.FreeOSMemory()
+	sink = make([]byte, 4<<20)
+	sink = nil
+	before := collected()
+	GiveBack()
+	if n := collected() - before; n != 0 {
+		t.Errorf("%d collections for 4 MiB", n)
+	}
+	for range 64 {
+		sink = make([]byte, 1<<20)
+	}
+	sink = nil
+	if _, more := resident(); more < 60<<20 {
+		t.Fatalf("64 MiB of garbage count as %d bytes", more)
+	}
+	GiveBack()
+	if _, more := resident(); more >= worthBytes {
+		t.Errorf("%d bytes are held that nobody uses", more)
+	}
+}
