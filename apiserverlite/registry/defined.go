@@ -30,8 +30,8 @@ type Custom struct {
 	Coerce func(u *unstructured.Unstructured) (unknown []string, err error)
 	// Types knows how the kind's fields merge.
 	Types func() (managedfields.TypeConverter, error)
-	// Models are the OpenAPI models of the kind and its list, by name.
-	Models func() map[string]*spec.Schema
+	// Models are the OpenAPI models of the kind and its list, by name; OldModels those of version 2.
+	Models, OldModels func() map[string]*spec.Schema
 	// ListKind is the kind of lists.
 	ListKind string
 	// Scale is nil without a scale subresource.
@@ -82,6 +82,9 @@ func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 	if k.judge, err = newJudge(props, s, v.Subresources); err != nil {
 		return nil, err
 	}
+	for _, f := range v.SelectableFields {
+		k.selectable = append(k.selectable, map[string]any{"fieldPath": strings.TrimPrefix(f.JSONPath, ".")})
+	}
 	for i := range d.Spec.Versions {
 		if o := &d.Spec.Versions[i]; o.Name != v.Name {
 			if _, k.others[o.Name], err = schemaOf(o); err != nil {
@@ -122,7 +125,7 @@ func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 			return o, nil
 		}
 	}
-	r.Custom = &Custom{Coerce: k.coerce, Types: sync.OnceValues(k.types), Models: k.models(names.ListKind), ListKind: names.ListKind, Stored: v.Storage}
+	r.Custom = &Custom{Coerce: k.coerce, Types: sync.OnceValues(k.types), Models: k.models(v3, names), OldModels: k.models(v2, names), ListKind: names.ListKind, Stored: v.Storage}
 	if v.Deprecated {
 		r.Custom.Deprecation = fmt.Sprintf("%s %s is deprecated", gv, names.Kind)
 		if better := successor(d, v.Name); better != "" {
@@ -197,7 +200,8 @@ func Lookup(o runtime.Object, path string) (any, bool) {
 type defined struct {
 	gvk        schema.GroupVersionKind
 	namespaced bool
-	status     bool // has a status subresource
+	status     bool  // has a status subresource
+	selectable []any // fields, as OpenAPI tells of them
 	schema     *structural.Structural
 	others     map[string]*structural.Structural // of the other versions
 	judge      *judge

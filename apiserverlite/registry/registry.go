@@ -128,3 +128,17 @@ type Attributes struct {
 	DryRun      bool
 	Reader      Reader
 }
+
+// ReturnsDeleted tells of the kinds whose deletion upstream answers with the object instead of a Status.
+func ReturnsDeleted(gr schema.GroupResource) bool {
+	switch gr.Group {
+	case "storage.k8s.io":
+		return gr.Resource != "csistoragecapacities"
+	case "":
+		switch gr.Resource {
+		case "pods", "persistentvolumes", "persistentvolumeclaims", "services", "serviceaccounts", "podtemplates", "resourcequotas":
+			return true
+		}
+	}
+	return false
+}

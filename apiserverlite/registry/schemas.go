@@ -43,7 +43,7 @@ func newDocs(resources []*Resource) *openapi.Service {
 }
 
 func openAPIKind(res *Resource) openapi.Kind {
-	k := openapi.Kind{GVR: res.GVR, GVK: res.GVK, Namespaced: res.Namespaced, Verbs: res.Verbs, BuiltIn: res.Protobuf}
+	k := openapi.Kind{GVR: res.GVR, GVK: res.GVK, Namespaced: res.Namespaced, Verbs: res.Verbs, BuiltIn: res.Protobuf, ReturnsDeleted: ReturnsDeleted(res.GR())}
 	for name, sub := range res.Subresources {
 		gvk := sub.GVK
 		if gvk.Empty() {

@@ -44,7 +44,7 @@ func (x *exchange) delete(ctx context.Context) (reply, error) {
 	if !d.gone && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // old clients send it
 		code = http.StatusAccepted
 	}
-	if d.gone && !returnsDeleted(x.res.GR()) {
+	if d.gone && !registry.ReturnsDeleted(x.res.GR()) {
 		return reply{code: code, object: success(x.res, d.object)}, nil
 	}
 	return reply{code: code, object: d.object, entry: d.entry}, nil
@@ -56,20 +56,6 @@ func success(r *resource, o runtime.Object) *metav1.Status {
 		st.Details = &metav1.StatusDetails{Name: m.GetName(), Group: r.GVR.Group, Kind: r.GVR.Resource, UID: m.GetUID()}
 	}
 	return st
-}
-
-// returnsDeleted lists the kinds whose deletion upstream answers with the object instead of a Status.
-func returnsDeleted(gr schema.GroupResource) bool {
-	switch gr.Group {
-	case "storage.k8s.io":
-		return gr.Resource != "csistoragecapacities"
-	case "":
-		switch gr.Resource {
-		case "pods", "persistentvolumes", "persistentvolumeclaims", "services", "serviceaccounts", "podtemplates", "resourcequotas":
-			return true
-		}
-	}
-	return false
 }
 
 // delete removes an object, or marks it as being deleted:

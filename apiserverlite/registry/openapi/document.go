@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"net/http"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,14 +64,14 @@ func document(kinds []Kind, models map[string]*spec.Schema, title, version strin
 
 func set(p *spec3.Path, o operation) {
 	op := &spec3.Operation{OperationProps: spec3.OperationProps{
-		Description: o.description, OperationId: o.id, Tags: []string{strings.ToLower(o.gvk.Group + "_" + o.gvk.Version)},
+		Description: o.description, OperationId: o.id, Tags: []string{o.tag},
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
 			200: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: content(o.reply, o.produces)}},
 			401: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}},
 		}}},
 	}}
-	if o.method == "post" {
-		op.Responses.StatusCodeResponses[201] = &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Created", Content: content(o.reply, o.produces)}}
+	for _, code := range o.codes {
+		op.Responses.StatusCodeResponses[code] = &spec3.Response{ResponseProps: spec3.ResponseProps{Description: http.StatusText(code), Content: content(o.reply, o.produces)}}
 	}
 	for _, q := range o.params {
 		op.Parameters = append(op.Parameters, &spec3.Parameter{ParameterProps: spec3.ParameterProps{

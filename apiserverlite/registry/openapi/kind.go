@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -14,12 +15,16 @@ type Kind struct {
 	Namespaced bool
 	Verbs      []string
 	// BuiltIn kinds speak protobuf and take strategic merge patches.
-	BuiltIn      bool
-	Subresources []Subresource
+	BuiltIn bool
+	// ReturnsDeleted kinds answer a deletion with the object.
+	ReturnsDeleted bool
+	Subresources   []Subresource
 	// Example is an object of the kind, for its documentation.
 	Example any
 	// Models, for a kind of a definition, returns the models of the kind and its list.
 	Models func() map[string]*spec.Schema
+	// Old are they in OpenAPI's version 2.
+	Old func() map[string]*spec.Schema
 }
 
 // Subresource of a Kind.
@@ -44,10 +49,21 @@ func camel(gv schema.GroupVersion) string {
 		group = "core"
 	}
 	out := ""
-	for _, part := range append(strings.Split(group, "."), gv.Version) {
+	for _, part := range append(words(group), gv.Version) {
 		out += title(part)
 	}
 	return out
+}
+
+// words are what a group's name consists of.
+func words(group string) []string {
+	return strings.FieldsFunc(group, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+}
+
+// tag is what operations on a group and version are filed under: "core_v1", "rbacAuthorization_v1".
+func tag(gv schema.GroupVersion) string {
+	c := strings.TrimSuffix(camel(gv), title(gv.Version))
+	return strings.ToLower(c[:1]) + c[1:] + "_" + gv.Version
 }
 
 func title(s string) string {

@@ -24,6 +24,8 @@ type operation struct {
 	reply            string // model, or "" for plain text
 	produces         []string
 	description      string
+	tag              string
+	codes            []int // of success, beside 200
 }
 
 type param struct{ name, kind, description string }
@@ -58,7 +60,7 @@ var (
 var (
 	jsonTypes = []string{"application/json", "application/yaml"}
 	protobuf  = "application/vnd.kubernetes.protobuf"
-	patches   = []string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"}
+	patches   = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"}
 )
 
 func (k *Kind) types() []string {
@@ -68,9 +70,16 @@ func (k *Kind) types() []string {
 	return append(slices.Clone(jsonTypes), protobuf)
 }
 
+func (k *Kind) bodyTypes() []string {
+	if !k.BuiltIn {
+		return jsonTypes
+	}
+	return []string{"*/*"}
+}
+
 func (k *Kind) patchTypes() []string {
 	if !k.BuiltIn {
-		return patches[:3]
+		return []string{patches[0], patches[1], patches[3]}
 	}
 	return patches
 }
@@ -93,15 +102,23 @@ func (k *Kind) operations(model func(schema.GroupVersionKind) string) []operatio
 		b.add(operation{method: "get", path: collection, action: "list", params: listing, reply: b.list(), description: "list or watch objects of kind " + k.GVK.Kind}, "list", b.scope, "")
 	}
 	if b.has("create") {
-		b.add(operation{method: "post", path: collection, action: "post", params: write, body: self, consumes: []string{"*/*"}, reply: self, description: "create a " + k.GVK.Kind}, "create", b.scope, "")
+		b.add(operation{method: "post", path: collection, action: "post", params: write, body: self, reply: self, description: "create a " + k.GVK.Kind}, "create", b.scope, "")
 	}
 	if b.has("deletecollection") {
-		b.add(operation{method: "delete", path: collection, action: "deletecollection", params: slices.Concat(listing, []param{dryRun}, deleting), body: modelDeleteOptions, consumes: []string{"*/*"}, reply: modelStatus,
-			description: "delete collection of " + k.GVK.Kind}, "deleteCollection", b.scope, "")
+		o := operation{method: "delete", path: collection, action: "deletecollection", params: listing, reply: modelStatus, description: "delete collection of " + k.GVK.Kind}
+		if k.BuiltIn {
+			once := slices.DeleteFunc(slices.Clone(listing), func(p param) bool { return p.name == "watch" || p.name == "allowWatchBookmarks" })
+			o.params, o.body = slices.Concat(once, []param{dryRun}, deleting), modelDeleteOptions
+		}
+		b.add(o, "delete", b.scope, "")
 	}
 	item := collection + "/{name}"
 	if b.has("delete") {
-		b.add(operation{method: "delete", path: item, action: "delete", params: append([]param{dryRun}, deleting...), body: modelDeleteOptions, consumes: []string{"*/*"}, reply: modelStatus,
+		reply := modelStatus
+		if k.ReturnsDeleted {
+			reply = self
+		}
+		b.add(operation{method: "delete", path: item, action: "delete", params: append([]param{dryRun}, deleting...), body: modelDeleteOptions, reply: reply,
 			description: "delete a " + k.GVK.Kind}, "delete", b.scope, "")
 	}
 	b.object(item, "", k.Verbs, k.GVK)
@@ -127,11 +144,34 @@ func (b *builder) list() string {
 }
 
 func (b *builder) add(o operation, verb, scope, suffix string) {
-	o.id = verb + camel(b.k.GVR.GroupVersion()) + scope + b.k.GVK.Kind + suffix
-	if o.gvk.Empty() {
+	gv := b.k.GVR.GroupVersion()
+	o.id, o.tag = verb+camel(gv)+scope+b.k.GVK.Kind+suffix, tag(gv)
+	if o.action == "deletecollection" {
+		o.id = verb + camel(gv) + "Collection" + scope + b.k.GVK.Kind + suffix
+	}
+	if o.gvk.Empty() || !b.k.BuiltIn { // a custom object's scale is told of as the object
 		o.gvk = b.k.GVK
 	}
+	if len(o.consumes) == 0 {
+		o.consumes = b.k.bodyTypes()
+	}
 	o.produces = b.k.types()
+	switch o.action {
+	case "list":
+		if b.k.BuiltIn {
+			o.produces = append(o.produces, jsonTypes[0]+";stream=watch", protobuf+";stream=watch")
+		}
+	case "post":
+		o.codes = []int{201, 202}
+	case "delete":
+		o.codes = []int{202}
+	case "put":
+		o.codes = []int{201}
+	case "patch":
+		if b.k.BuiltIn {
+			o.codes = []int{201}
+		}
+	}
 	b.out = append(b.out, o)
 }
 
@@ -144,15 +184,19 @@ func (b *builder) object(path, sub string, verbs []string, gvk schema.GroupVersi
 	}
 	write := []param{dryRun, fieldManager, fieldValidation}
 	if slices.Contains(verbs, "get") {
-		b.add(operation{method: "get", path: path, action: "get", gvk: gvk, reply: model, description: "read " + what}, "read", b.scope, suffix)
+		o := operation{method: "get", path: path, action: "get", gvk: gvk, reply: model, description: "read " + what}
+		if !b.k.BuiltIn {
+			o.params = []param{version}
+		}
+		b.add(o, "read", b.scope, suffix)
 	}
 	if slices.Contains(verbs, "update") {
-		b.add(operation{method: "put", path: path, action: "put", gvk: gvk, params: write, body: model, consumes: []string{"*/*"}, reply: model, description: "replace " + what}, "replace", b.scope, suffix)
+		b.add(operation{method: "put", path: path, action: "put", gvk: gvk, params: write, body: model, reply: model, description: "replace " + what}, "replace", b.scope, suffix)
 	}
 	if slices.Contains(verbs, "patch") {
 		b.add(operation{method: "patch", path: path, action: "patch", gvk: gvk, params: append(slices.Clone(write), force), body: modelPatch, consumes: b.k.patchTypes(), reply: model, description: "partially update " + what}, "patch", b.scope, suffix)
 	}
 	if sub != "" && slices.Contains(verbs, "create") {
-		b.add(operation{method: "post", path: path, action: "post", gvk: gvk, params: write, body: model, consumes: []string{"*/*"}, reply: model, description: "create " + what}, "create", b.scope, suffix)
+		b.add(operation{method: "post", path: path, action: "post", gvk: gvk, params: write, body: model, reply: model, description: "create " + what}, "create", b.scope, suffix)
 	}
 }

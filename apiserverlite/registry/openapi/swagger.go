@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 
+	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
@@ -30,8 +32,18 @@ func swagger(kinds []Kind, models map[string]*spec.Schema, title, version string
 		}
 	}
 	defs, err := v2Models(used.in)
-	out.Definitions = defs
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	for i := range kinds {
+		if kinds[i].Old != nil {
+			for name, m := range kinds[i].Old() {
+				defs[name] = *m
+			}
+		}
+	}
+	out.Definitions = handler.PruneDefaults(defs)
+	return out, nil
 }
 
 // v2Models rewrites models for v2, which knows no alternatives and puts references elsewhere.
@@ -74,20 +86,20 @@ func v2Schema(s spec.Schema) spec.Schema {
 
 func v2Set(item *spec.PathItem, o operation) {
 	op := &spec.Operation{OperationProps: spec.OperationProps{
-		ID: o.id, Description: o.description, Consumes: o.consumes, Produces: o.produces, Schemes: []string{"https"},
+		ID: o.id, Tags: []string{o.tag}, Description: o.description, Consumes: o.consumes, Produces: o.produces, Schemes: []string{"https"},
 		Responses: &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{
 			200: {ResponseProps: spec.ResponseProps{Description: "OK", Schema: v2Ref(o.reply)}},
 			401: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
 		}}},
 	}}
-	if len(op.Consumes) == 0 {
-		op.Consumes = []string{"*/*"}
-	}
 	if o.body != "" {
 		op.Parameters = append(op.Parameters, spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: o.body != modelDeleteOptions, Schema: v2Ref(o.body)}})
 	}
 	for _, q := range o.params {
 		op.Parameters = append(op.Parameters, v2Param(q, "query"))
+	}
+	for _, code := range o.codes {
+		op.Responses.StatusCodeResponses[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: http.StatusText(code), Schema: v2Ref(o.reply)}}
 	}
 	op.Extensions = spec.Extensions{extAction: o.action, extGVK: gvkValue(o.gvk)}
 	switch o.method {
