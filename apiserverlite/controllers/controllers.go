@@ -88,6 +88,7 @@ func all() []entry {
 		{garbagecollector.Name, func(e control.Env, _ Config) control.Controller { return garbagecollector.New(e) }},
 		{statefulset.Name, func(e control.Env, _ Config) control.Controller { return statefulset.New(e) }},
 		{replicaset.Name, func(e control.Env, _ Config) control.Controller { return replicaset.New(e) }},
+		{replicaset.NameOfControllers, func(e control.Env, _ Config) control.Controller { return replicaset.NewForControllers(e) }},
 		{deployment.Name, func(e control.Env, _ Config) control.Controller { return deployment.New(e) }},
 		{daemonset.Name, func(e control.Env, _ Config) control.Controller { return daemonset.New(e) }},
 		{job.Name, func(e control.Env, _ Config) control.Controller { return job.New(e) }},

@@ -25,6 +25,7 @@ var stories = []struct {
 	{"owners", ownersGo},
 	{"namespace", namespaceGoes},
 	{"workloads", workloadsRoll},
+	{"replication", elderKeeps},
 	{"jobs", jobsEnd},
 	{"lost node", nodeLost},
 }

@@ -22,6 +22,7 @@ var (
 var counted = map[schema.GroupResource]corev1.ResourceName{
 	pods: corev1.ResourcePods, claims: corev1.ResourcePersistentVolumeClaims, corev1.Resource("services"): corev1.ResourceServices,
 	corev1.Resource("secrets"): corev1.ResourceSecrets, corev1.Resource("configmaps"): corev1.ResourceConfigMaps, corev1.Resource("resourcequotas"): corev1.ResourceQuotas,
+	corev1.Resource("replicationcontrollers"): corev1.ResourceReplicationControllers,
 }
 
 const classQuota = ".storageclass.storage.k8s.io/"

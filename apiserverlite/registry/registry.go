@@ -8,7 +8,7 @@
 // Built-in kinds are defaulted, validated and printed by upstream's own code, on its internal
 // types; what upstream's registry layer adds to that is written here. Feature gates have upstream's
 // defaults. Snapshot kinds are served as custom resources are, without definitions. Some kinds are
-// kept and shown, and nothing acts on them: Services, CronJobs, RuntimeClasses, autoscalers. What a
+// kept and shown, and nothing acts on them: Services, CronJobs, PodTemplates, RuntimeClasses, autoscalers. What a
 // CustomResourceDefinition makes is built by Define.
 package registry
 
@@ -63,7 +63,7 @@ type Resource struct {
 	Strategy Strategy
 	// Table renders an object or a list of this kind with upstream's columns. The server fills in row objects.
 	Table func(ctx context.Context, obj runtime.Object, opts *metav1.TableOptions) (*metav1.Table, error)
-	// Orphans is true for kinds whose dependents are orphaned by default (batch/v1 Job).
+	// Orphans is true for kinds whose dependents are orphaned by default (batch/v1 Job, v1 ReplicationController).
 	Orphans bool
 	// NoGC is true for kinds that get no garbage collection finalizers (events).
 	NoGC bool

@@ -43,10 +43,10 @@ func defaultRoles() []runtime.Object {
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}}}
 	}
 	// What a namespace's users work with. Secrets are not for those who only look.
-	plain := []string{"configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/log", "pods/status", "serviceaccounts", "services",
+	plain := []string{"configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/log", "pods/status", "replicationcontrollers", "replicationcontrollers/status", "serviceaccounts", "services",
 		"deployments", "daemonsets", "replicasets", "statefulsets", "jobs", "cronjobs", "horizontalpodautoscalers", "poddisruptionbudgets", "volumesnapshots"}
 	bounds := rbacv1.PolicyRule{Verbs: read, APIGroups: []string{""}, Resources: []string{"limitranges", "namespaces", "resourcequotas", "resourcequotas/status"}}
-	change := append([]string{"secrets", "pods/eviction", "deployments/scale", "replicasets/scale", "statefulsets/scale"}, plain...)
+	change := append([]string{"secrets", "pods/eviction", "deployments/scale", "replicasets/scale", "replicationcontrollers/scale", "statefulsets/scale"}, plain...)
 	rolesOf := rbacv1.PolicyRule{Verbs: own, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}}
 	return []runtime.Object{
 		role("cluster-admin", rbacv1.PolicyRule{Verbs: all, APIGroups: all, Resources: all}, rbacv1.PolicyRule{Verbs: all, NonResourceURLs: all}),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,7 +32,7 @@ func (x *exchange) delete(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if x.res.Orphans && o.PropagationPolicy == nil && o.OrphanDependents == nil { //nolint:staticcheck // old clients send it
+	if x.res.Orphans && x.res.GVR.Group == batchv1.GroupName && o.PropagationPolicy == nil && o.OrphanDependents == nil { //nolint:staticcheck // old clients send it
 		x.warnings.add("child pods are preserved by default when jobs are deleted; " +
 			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
 	}

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,6 +135,8 @@ func (r *resource) setReplicas(o runtime.Object, n int32) error {
 		t.Spec.Replicas = &n
 	case *appsv1.ReplicaSet:
 		t.Spec.Replicas = &n
+	case *corev1.ReplicationController:
+		t.Spec.Replicas = &n
 	case *unstructured.Unstructured:
 		return unstructured.SetNestedField(t.Object, int64(n), steps(r.Custom.Scale.SpecReplicasPath)...)
 	default:
@@ -154,6 +157,8 @@ func (r *resource) scaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
 		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
 	case *appsv1.ReplicaSet:
 		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, t.Spec.Selector
+	case *corev1.ReplicationController:
+		m, want, have, sel = t.ObjectMeta, t.Spec.Replicas, t.Status.Replicas, metav1.SetAsLabelSelector(t.Spec.Selector)
 	case *unstructured.Unstructured:
 		return r.customScale(t), nil
 	default:

@@ -48,7 +48,7 @@ func (w *world) uses(name string, pairs ...string) {
 func TestQuotaCountsEachKind(t *testing.T) {
 	w := newWorld(t)
 	class := w.unique("none")
-	w.quota("q", amounts("resourcequotas=3", "services=5", "secrets=5", "configmaps=5", "persistentvolumeclaims=2", "requests.storage=5Gi", "count/replicasets.apps=2",
+	w.quota("q", amounts("resourcequotas=3", "services=5", "secrets=5", "configmaps=5", "persistentvolumeclaims=2", "requests.storage=5Gi", "count/replicasets.apps=2", "replicationcontrollers=2",
 		class+".storageclass.storage.k8s.io/persistentvolumeclaims=2", "pods=0"))
 	w.uses("q", "resourcequotas=1", "services=0", "secrets=0", "configmaps=1", "persistentvolumeclaims=0")
 	_, err := w.client.CoreV1().Secrets(w.ns).Create(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
@@ -56,17 +56,20 @@ func TestQuotaCountsEachKind(t *testing.T) {
 	maps{w}.make("m", "a")
 	w.applied(replicaSets, "one", "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: r}, spec: {replicas: 0, selector: {matchLabels: {app: r}}, template: "+
 		"{metadata: {labels: {app: r}}, spec: {containers: [{name: c, image: i}]}}}}")
+	_, err = w.client.CoreV1().ReplicationControllers(w.ns).Create(w.ctx, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "rc"},
+		Spec: corev1.ReplicationControllerSpec{Replicas: new(int32), Template: ptr.To(podTemplate("rc", "i"))}}, metav1.CreateOptions{})
+	w.must(err)
 	_, err = w.client.CoreV1().Services(w.ns).Create(w.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
 	w.must(err)
 	w.claim("c", claimSpec(class, "1Gi"))
-	w.uses("q", "services=1", "secrets=1", "configmaps=2", "persistentvolumeclaims=1", "requests.storage=1Gi", "count/replicasets.apps=1", class+".storageclass.storage.k8s.io/persistentvolumeclaims=1")
+	w.uses("q", "services=1", "secrets=1", "configmaps=2", "persistentvolumeclaims=1", "requests.storage=1Gi", "count/replicasets.apps=1", "replicationcontrollers=1", class+".storageclass.storage.k8s.io/persistentvolumeclaims=1")
 	_, err = w.client.CoreV1().PersistentVolumeClaims(w.ns).Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "big"}, Spec: claimSpec(class, "5Gi")}, metav1.CreateOptions{})
 	w.refused(err, apierrors.IsForbidden, "exceeded quota: q", "requested: requests.storage=5Gi, used: requests.storage=1Gi, limited: requests.storage=5Gi")
 	w.removeBy(replicaSets, "r", metav1.DeletePropagationBackground)
-	for _, o := range [][2]string{{"secrets", "s"}, {"configmaps", "m"}, {"services", "s"}, {"persistentvolumeclaims", "c"}} {
+	for _, o := range [][2]string{{"secrets", "s"}, {"configmaps", "m"}, {"services", "s"}, {"replicationcontrollers", "rc"}, {"persistentvolumeclaims", "c"}} {
 		w.must(w.at(core(o[0]), w.ns).Delete(w.ctx, o[1], metav1.DeleteOptions{}))
 	}
-	w.uses("q", "services=0", "secrets=0", "configmaps=1", "persistentvolumeclaims=0", "requests.storage=0", "count/replicasets.apps=0")
+	w.uses("q", "services=0", "secrets=0", "configmaps=1", "persistentvolumeclaims=0", "requests.storage=0", "count/replicasets.apps=0", "replicationcontrollers=0")
 }
 
 func (w *world) sizedPod(name, cpu, memory string) *corev1.Pod {

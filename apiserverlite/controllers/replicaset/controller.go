@@ -1,4 +1,4 @@
-// Package replicaset keeps as many pods of a template as a ReplicaSet wants.
+// Package replicaset keeps as many pods of a template as a ReplicaSet, or its elder, a ReplicationController, wants.
 //
 // Promises. A round acts only on a cache that shows all that earlier rounds wrote, so that no pod is made twice.
 // Of too many pods those go first that are the least use: without a node, not ready, young.
@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
@@ -27,8 +26,11 @@ import (
 	"drydock.dev/drydock/internal/lab"
 )
 
-// Name of this controller, as in controllers.Config.Without.
-const Name = "replicaset"
+// Names of the two controllers, as in controllers.Config.Without.
+const (
+	Name              = "replicaset"
+	NameOfControllers = "replicationcontroller"
+)
 
 const (
 	workers = 2
@@ -36,44 +38,51 @@ const (
 )
 
 var (
-	kind         = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-	pointCreated = lab.Point{Component: "controllers", Name: "after one pod of a replica set is created, before the next"}
+	pointCreated             = lab.Point{Component: "controllers", Name: "after one pod of a replica set is created, before the next"}
+	pointCreatedByController = lab.Point{Component: "controllers", Name: "after one pod of a replication controller is created, before the next"}
 )
 
 // Points lists the kill points of this package.
-func Points() []lab.Point { return []lab.Point{pointCreated} }
+func Points() []lab.Point { return []lab.Point{pointCreated, pointCreatedByController} }
 
-// Controller keeps pods. Make it with New.
+// Controller keeps pods. Make it with New or NewForControllers.
 type Controller struct {
 	env     control.Env
 	events  record.EventRecorder
-	sets    appslisters.ReplicaSetLister
+	sets    source
 	pods    cache.Indexer
 	pending workload.Pending
 	queue   control.Queue[types.NamespacedName]
 }
 
-// New registers the controller's handlers.
-func New(env control.Env) *Controller {
-	env = env.For(Name)
-	core, apps := env.Informers.Core().V1(), env.Informers.Apps().V1()
+// New registers the handlers of the controller of ReplicaSets.
+func New(env control.Env) *Controller { return newController(env, replicaSets(env)) }
+
+// NewForControllers registers those of the controller of ReplicationControllers.
+func NewForControllers(env control.Env) *Controller {
+	return newController(env, replicationControllers(env))
+}
+
+func newController(env control.Env, sets source) *Controller {
+	env = env.For(sets.name)
+	core := env.Informers.Core().V1()
 	c := &Controller{
 		env:     env,
-		events:  env.Recorder("replicaset-controller"),
-		sets:    apps.ReplicaSets().Lister(),
+		events:  env.Recorder(sets.reports),
+		sets:    sets,
 		pods:    core.Pods().Informer().GetIndexer(),
 		pending: workload.Pending{Clock: env.Clock()},
 		queue:   control.NewQueue[types.NamespacedName](env),
 	}
 	workload.IndexPods(core.Pods().Informer())
-	control.Register(apps.ReplicaSets().Informer(), control.On[*appsv1.ReplicaSet]{Any: func(s *appsv1.ReplicaSet) { c.queue.Add(nameOf(s)) }})
+	sets.watch(func(s metav1.Object) { c.queue.Add(nameOf(s)) })
 	control.Register(core.Pods().Informer(), control.On[*corev1.Pod]{Update: func(old, _ *corev1.Pod) { c.podSeen(old) }, Delete: c.podGone, Any: c.podSeen})
 	return c
 }
 
 // podGone is called before podSeen.
 func (c *Controller) podGone(p *corev1.Pod) {
-	if ref := metav1.GetControllerOf(p); ref != nil {
+	if ref := metav1.GetControllerOf(p); ref != nil && ref.Kind == c.sets.kind.Kind {
 		c.pending.Gone(types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}, p.UID)
 	}
 }
@@ -87,17 +96,15 @@ func nameOf(o metav1.Object) types.NamespacedName {
 
 func (c *Controller) podSeen(p *corev1.Pod) {
 	if ref := metav1.GetControllerOf(p); ref != nil {
-		if ref.Kind == kind.Kind {
+		if ref.Kind == c.sets.kind.Kind {
 			key := types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}
 			c.pending.Shown(key, p)
 			c.queue.Add(key)
 		}
 		return
 	}
-	if sets, err := c.sets.GetPodReplicaSets(p); err == nil {
-		for _, s := range sets {
-			c.queue.Add(nameOf(s))
-		}
+	for _, s := range c.sets.of(p) {
+		c.queue.Add(nameOf(s))
 	}
 }
 
@@ -106,7 +113,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 		c.queue.AddAfter(key, wait)
 		return nil
 	}
-	s, err := c.sets.ReplicaSets(key.Namespace).Get(key.Name)
+	s, err := c.sets.get(key)
 	if apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {
@@ -116,10 +123,10 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if err != nil {
 		return nil // the API lets no such set in
 	}
-	owner := workload.Owner{Object: s, Kind: kind, Selector: selector}
+	owner := workload.Owner{Object: s, Kind: c.sets.kind, Selector: selector}
 	pods, err := owner.Claim(ctx, c.env.Client, c.pods)
 	if err != nil {
-		return fmt.Errorf("replica set %s: %w", key, err)
+		return fmt.Errorf("%s %s: %w", c.sets.name, key, err)
 	}
 	terminating := int32(0)
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool {
@@ -133,10 +140,10 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 		acted = c.act(ctx, s, owner, pods)
 	}
 	if err := c.writeStatus(ctx, s, pods, terminating, acted); err != nil {
-		return fmt.Errorf("replica set %s: %w", key, err)
+		return fmt.Errorf("%s %s: %w", c.sets.name, key, err)
 	}
 	if acted != nil {
-		return fmt.Errorf("replica set %s: %w", key, acted)
+		return fmt.Errorf("%s %s: %w", c.sets.name, key, acted)
 	}
 	return nil
 }
@@ -169,12 +176,12 @@ func (c *Controller) create(ctx context.Context, s *appsv1.ReplicaSet, owner wor
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil // nothing can be made there any more
 		}
-		c.events.Eventf(s, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+		c.events.Eventf(c.sets.object(s), corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		return fmt.Errorf("create pod: %w", err)
 	}
 	c.pending.Made(nameOf(s), made.UID, func() bool { _, shown, _ := c.pods.Get(made); return shown })
-	c.events.Eventf(s, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
-	c.env.Point(pointCreated, made.Name)
+	c.events.Eventf(c.sets.object(s), corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
+	c.env.Point(c.sets.created, made.Name)
 	return nil
 }
 
@@ -184,19 +191,22 @@ func (c *Controller) remove(ctx context.Context, s *appsv1.ReplicaSet, p *corev1
 		return nil
 	}
 	if err != nil {
-		c.events.Eventf(s, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+		c.events.Eventf(c.sets.object(s), corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
 	c.pending.Removed(nameOf(s), p.UID, func() bool {
 		o, shown, _ := c.pods.Get(p)
 		return !shown || o.(*corev1.Pod).UID != p.UID || o.(*corev1.Pod).DeletionTimestamp != nil
 	})
-	c.events.Eventf(s, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+	c.events.Eventf(c.sets.object(s), corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 	return nil
 }
 
 func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods []*corev1.Pod, terminating int32, failure error) error {
-	st := appsv1.ReplicaSetStatus{Replicas: int32(len(pods)), ObservedGeneration: s.Generation, Conditions: s.Status.Conditions, TerminatingReplicas: &terminating}
+	st := appsv1.ReplicaSetStatus{Replicas: int32(len(pods)), ObservedGeneration: s.Generation, Conditions: s.Status.Conditions}
+	if c.sets.terminating {
+		st.TerminatingReplicas = &terminating
+	}
 	template := labels.Set(s.Spec.Template.Labels).AsSelectorPreValidated()
 	var again time.Duration
 	for _, p := range pods {
@@ -235,7 +245,7 @@ func (c *Controller) writeStatus(ctx context.Context, s *appsv1.ReplicaSet, pods
 	}
 	out := s.DeepCopy()
 	out.Status = st
-	if _, err := c.env.Client.AppsV1().ReplicaSets(s.Namespace).UpdateStatus(ctx, out, metav1.UpdateOptions{}); err != nil {
+	if err := c.sets.writeStatus(ctx, out); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
 	return nil

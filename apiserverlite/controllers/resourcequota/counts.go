@@ -31,7 +31,7 @@ func (f *follower) stop() {
 // otherKind is what a quota counts that has no informer among the shared ones.
 func otherKind(name corev1.ResourceName) (schema.GroupResource, bool) {
 	switch name {
-	case corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourceQuotas:
+	case corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourceQuotas, corev1.ResourceReplicationControllers:
 		return corev1.Resource(string(name)), true
 	}
 	rest, ok := strings.CutPrefix(string(name), "count/")

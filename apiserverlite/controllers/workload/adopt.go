@@ -25,6 +25,8 @@ func MayAdopt(ctx context.Context, client kubernetes.Interface, owner metav1.Obj
 		live, err = client.BatchV1().Jobs(ns).Get(ctx, name, now)
 	case "ReplicaSet":
 		live, err = client.AppsV1().ReplicaSets(ns).Get(ctx, name, now)
+	case "ReplicationController":
+		live, err = client.CoreV1().ReplicationControllers(ns).Get(ctx, name, now)
 	case "StatefulSet":
 		live, err = client.AppsV1().StatefulSets(ns).Get(ctx, name, now)
 	default:
