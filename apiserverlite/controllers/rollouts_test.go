@@ -68,6 +68,7 @@ func TestDeploymentAdoptsAndReleases(t *testing.T) {
 	_, err := sets.Create(w.ctx, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "found", Labels: d.Spec.Template.Labels},
 		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](1), Selector: d.Spec.Selector, Template: workloadTemplate("one")}}, metav1.CreateOptions{})
 	w.check(err)
+	until(w, "the controllers to know of it", lister(sets.List), sets.Watch, func(s *appsv1.ReplicaSet) bool { return s.Status.ObservedGeneration > 0 })
 	d, err = c.Create(w.ctx, d, metav1.CreateOptions{})
 	w.check(err)
 	until(w, "adoption", lister(sets.List), sets.Watch, func(s *appsv1.ReplicaSet) bool {
