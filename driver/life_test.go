@@ -105,7 +105,7 @@ func TestKilledDuringMkfs(t *testing.T) {
 		r.fakeTool(t, "mkfs.ext4", `for last; do :; done; printf x | dd of="$last" bs=1 seek=134217728 conv=notrunc,fsync 2>/dev/null; touch `+ready+`/now; exec sleep 1000`)
 		done := make(chan error, 1)
 		go func() { done <- d.stage() }()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(ready, "now")); err == nil {
 				break
 			}

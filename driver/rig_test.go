@@ -196,7 +196,7 @@ func (n *testNode) start() {
 		}))
 	r.must(err)
 	n.IdentityClient, n.ControllerClient, n.NodeClient = csi.NewIdentityClient(n.conn), csi.NewControllerClient(n.conn), csi.NewNodeClient(n.conn)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err = n.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true))
 	r.must(err)
@@ -288,7 +288,7 @@ func (n *testNode) disk(id, name string, c *csi.VolumeCapability) *disk {
 func (d *disk) on(n *testNode) *disk { return n.disk(d.id, d.name, d.cap) }
 
 func (n *testNode) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	n.r.t.Cleanup(cancel)
 	return ctx
 }

@@ -124,7 +124,7 @@ func privileged(kind string) string {
 // settled waits until no action is in progress.
 func (r *rig) settled() {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, a := range r.actions() {
 		if a.Status != fakecloud.InProgress {

@@ -30,7 +30,7 @@ func (w *world) newsOf(pod string) []string {
 
 func (w *world) waitNews(pod string, want ...string) {
 	w.t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(time.Minute)
 	for len(w.newsOf(pod)) < len(want) {
 		select {
 		case <-deadline:

@@ -215,7 +215,7 @@ func (f *fleet) wantedVolumes(ctx context.Context) map[string]map[string]string 
 func (f *fleet) cleanNodes() {
 	f.t.Helper()
 	for _, n := range f.nodes {
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			o := n.nodeObject()
 			if len(o.Status.VolumesInUse) == 0 && len(o.Status.VolumesAttached) == 0 && len(n.leftovers()) == 0 {

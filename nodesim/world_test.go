@@ -399,7 +399,7 @@ func (w *world) leftovers() []string {
 func (w *world) checkClean() {
 	w.t.Helper()
 	w.waitDetached()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for len(w.leftovers()) > 0 {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("left behind:\n%s\n%s", strings.Join(w.leftovers(), "\n"), w.describe())

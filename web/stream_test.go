@@ -83,7 +83,7 @@ type message struct{ id, event, data string }
 // listen opens a stream; last is a Last-Event-ID, or empty for the query's position.
 func (r *running) listen(t *testing.T, query, last string) (next func() message, header http.Header) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	req, _ := http.NewRequestWithContext(ctx, "GET", r.URL+"/ui/v1/events"+query, nil)
 	if last != "" {

@@ -273,7 +273,7 @@ func TestDefinitionGoesAfterItsInstances(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	f := startReal(t, path)
 	f.define(t, vaultDefinition)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	vaults := f.dynamic(t).Resource(vaultGVR("v1")).Namespace("default")
 	for _, name := range []string{"free", "held"} {

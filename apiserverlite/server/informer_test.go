@@ -82,9 +82,9 @@ func (r *record) handler() cache.ResourceEventHandler {
 
 func (r *record) wait(want map[string]string) {
 	r.t.Helper()
-	timeout := time.AfterFunc(15*time.Second, func() { r.cond.Broadcast() })
+	timeout := time.AfterFunc(time.Minute, func() { r.cond.Broadcast() })
 	defer timeout.Stop()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for fmt.Sprint(r.last) != fmt.Sprint(want) {

@@ -108,7 +108,7 @@ func TestListStorm(t *testing.T) {
 	calm()
 	wg.Wait()
 	t.Logf("in the storm, a create, a delete and their events took at most %s", worst)
-	if worst > 5*time.Second {
+	if worst > 20*time.Second {
 		t.Errorf("small requests starve: %s", worst)
 	}
 }

@@ -39,7 +39,7 @@ func startReal(t testing.TB, path string) *fixture {
 // TestEveryKindServesItsClients lists, watches and tabulates each kind as clients of all sorts do.
 func TestEveryKindServesItsClients(t *testing.T) {
 	f := startReal(t, "")
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	typed := informers.NewSharedInformerFactory(f.typed(t), 0)
 	dyn := dynamicinformer.NewDynamicSharedInformerFactory(f.dynamic(t), 0)
 	md := metadatainformer.NewSharedInformerFactory(f.metadata(t), 0)

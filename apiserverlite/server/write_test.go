@@ -403,7 +403,7 @@ func TestClosedStoreAnswers503(t *testing.T) {
 	if err := f.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	done, cancel := context.WithTimeout(ctx, 10*time.Second)
+	done, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	_, err := f.typed(t).CoreV1().ConfigMaps("default").Create(done, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 	if !apierrors.IsServiceUnavailable(err) {

@@ -131,7 +131,7 @@ func (w *world) run(kind string, sidecar func(context.Context, Config) error, ch
 		w.t.Logf("%s started in %s", kind, time.Since(began).Round(time.Millisecond))
 	case err := <-done:
 		w.t.Fatalf("%s ended: %v", kind, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		w.t.Fatalf("%s did not start", kind)
 	}
 	stopped := false
@@ -174,7 +174,7 @@ func until[T any](t *testing.T, w watch.Interface, err error, fits func(watch.Ev
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(2 * time.Minute)
 	defer limit.Stop()
 	var last any
 	for {

@@ -196,7 +196,7 @@ func (w *world) done(a *godo.Action, _ *godo.Response, err error) *godo.Action {
 	if a.Status != "in-progress" || a.CompletedAt != nil {
 		w.Errorf("the POST of action %d answers %s, completed %v; it must be in progress", a.ID, a.Status, a.CompletedAt)
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
 	if _, err := w.cloud.Wait(ctx, fakecloud.ActionID(a.ID)); err != nil {
 		w.Fatal(err)

@@ -268,7 +268,7 @@ func TestSecondOfOneName(t *testing.T) {
 // TestNodeCalledSilentSpeaksAgain says of a healthy node that nobody hears from it: its kubelet contradicts at once.
 func TestNodeCalledSilentSpeaksAgain(t *testing.T) {
 	c := begin(t, Options{Devices: host.Sim, Nodes: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	nodes := c.Client().CoreV1().Nodes()
 	n, err := nodes.Get(ctx, "n1", metav1.GetOptions{})
@@ -304,7 +304,7 @@ func TestStopsWhateverHangs(t *testing.T) {
 		t.Run(string(r.Kind)+" "+strings.ReplaceAll(r.Op, "/", "_"), func(t *testing.T) {
 			all := modes(t)
 			c := begin(t, Options{Devices: all[len(all)-1], Nodes: 1})
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			h, err := c.Lab.Faults.Add(r)
 			must(t, err)

@@ -29,7 +29,7 @@ func within(t *testing.T, h http.HandlerFunc) (*http.Client, *inside) {
 	in.handler = h
 	t.Cleanup(func() {
 		cancel()
-		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 		defer stop()
 		in.close(ctx)
 		goleak.VerifyNone(t, leaks)

@@ -72,7 +72,7 @@ func (p *process) kill(t *testing.T) {
 	// The kernel unmounts and releases in the background, and gives no event when it has.
 	var left []check.Problem
 	var err error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if left, err = Leftovers(p.l); err != nil || len(left) == 0 {
 			break
 		}

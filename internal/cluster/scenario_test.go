@@ -108,7 +108,7 @@ func TestScenarios(t *testing.T) {
 					c := begin(t, o)
 					return world{c, t}, func() { c.Close() }
 				},
-				Patience: 15 * time.Second,
+				Patience: time.Minute,
 				Env:      []string{"DEVICES=" + string(mode)},
 			})
 		})

@@ -118,7 +118,7 @@ func metadataAddress(t *testing.T) {
 	seed := filepath.Join(dir, "seed.yaml")
 	must(t, os.WriteFile(seed, []byte("droplets: [{name: web, region: ams3}]"), 0o600))
 	beginCloud(t, CloudOptions{State: filepath.Join(dir, "s"), Listen: "127.0.0.1:0", Devices: host.Sim, Seed: seed, Droplet: "web", Metadata: "169.254.169.254:80"})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

@@ -44,7 +44,7 @@ func get(ctx context.Context, l *Line, url string) (*http.Response, error) {
 func TestCutLine(t *testing.T) {
 	url, _ := server(t)
 	f := New(Options{}).Faults
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, other := f.Line("attacher", http.DefaultTransport), f.Line("kubelet/n1", http.DefaultTransport)
 	watch, err := get(ctx, l, url+"/api/v1/pods?watch=true")
@@ -102,7 +102,7 @@ func TestCutLine(t *testing.T) {
 func TestStaleWatch(t *testing.T) {
 	url, events := server(t)
 	f := New(Options{}).Faults
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l := f.Line("controllers", http.DefaultTransport)
 	watch, err := get(ctx, l, url+"/api/v1/pods?watch=true")
