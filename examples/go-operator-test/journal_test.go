@@ -79,7 +79,7 @@ func manage(t *testing.T, o ctrl.Options) (m ctrl.Manager, stop func()) {
 // until waits for an event of a journal that is as it should be.
 func until(t *testing.T, c client.WithWatch, ns, name string, good func(watch.EventType, *corev1.ConfigMap) bool) *corev1.ConfigMap {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	w, err := c.Watch(ctx, &corev1.ConfigMapList{}, client.InNamespace(ns), client.MatchingFields{"metadata.name": name})
 	if err != nil {
@@ -157,7 +157,7 @@ func TestOwnedClaimsAreCollected(t *testing.T) {
 	if err := c.Delete(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.After(30 * time.Second)
+	limit := time.After(2 * time.Minute)
 	for {
 		select {
 		case ev := <-w.ResultChan():

@@ -85,7 +85,7 @@ func TestKubectlVerbs(t *testing.T) {
 	w.k(t, "create", "configmap", "conf", "--from-literal=k=v", "-n", "lane")
 	contains(w.k(t, "describe", "configmap", "conf", "-n", "lane"), "k:")
 	w.k(t, "delete", "pvc", "scratch")
-	w.k(t, "delete", "namespace", "lane", "--timeout=60s")
+	w.k(t, "delete", "namespace", "lane", "--timeout=120s")
 	w.refused(t, "NotFound", "", "get", "namespace", "lane")
 }
 

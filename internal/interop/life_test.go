@@ -27,8 +27,8 @@ func oneVolume(t *testing.T, devices string) {
 	}
 	w.k(t, "apply", "-f", examples)
 	watch := w.beside(t, w.kubectl, "get", "pods", "--watch", "--output-watch-events")
-	w.k(t, "wait", "--for=condition=Ready", "pod/app", "--timeout=90s")
-	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=10s")
+	w.k(t, "wait", "--for=condition=Ready", "pod/app", "--timeout=120s")
+	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=120s")
 	watch.until(t, "Running")
 
 	marker := filepath.Join(w.published(t, "app", "data"), "marker")
@@ -68,7 +68,7 @@ func oneVolume(t *testing.T, devices string) {
 	watch.until(t, "DELETED")
 	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[node]
 	w.kin(t, podOn(t, other), "create", "-f", "-")
-	w.k(t, "wait", "--for=condition=Ready", "pod/app", "--timeout=90s")
+	w.k(t, "wait", "--for=condition=Ready", "pod/app", "--timeout=120s")
 	if got := w.k(t, "get", "pod", "app", "-o", "jsonpath={.spec.nodeName}"); got != other {
 		t.Fatalf("the pod is on %s, not on %s", got, other)
 	}
@@ -78,8 +78,8 @@ func oneVolume(t *testing.T, devices string) {
 	}
 	w.run(t, w.drydock, "check")
 
-	w.k(t, "delete", "-f", examples, "--timeout=60s")
-	w.k(t, "wait", "--for=delete", "pv/"+pv, "--timeout=60s")
+	w.k(t, "delete", "-f", examples, "--timeout=120s")
+	w.k(t, "wait", "--for=delete", "pv/"+pv, "--timeout=120s")
 	for _, kind := range []string{"pods", "pvc", "pv", "volumeattachments"} {
 		if out := w.k(t, "get", kind); !strings.Contains(out, "No resources found") {
 			t.Errorf("%s are left:\n%s", kind, out)

@@ -38,7 +38,7 @@ func TestReleasedSidecarsServeAGuest(t *testing.T) {
 	}
 
 	w.kin(t, guestYAML, "apply", "-f", "-")
-	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/visitor", "--timeout=60s")
+	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/visitor", "--timeout=120s")
 	pv := w.k(t, "get", "pvc", "visitor", "-o", "jsonpath={.spec.volumeName}")
 	if got := w.k(t, "get", "pv", pv, "-o", "jsonpath={.spec.csi.driver} {.spec.capacity.storage}"); got != guestName+" 2Gi" {
 		t.Fatalf("the volume is %q", got)
@@ -51,7 +51,7 @@ kind: VolumeAttachment
 metadata: {name: by-hand}
 spec: {attacher: guest.csi.test, nodeName: n1, source: {persistentVolumeName: `+pv+`}}
 `, "create", "-f", "-")
-	w.k(t, "wait", "--for=jsonpath={.status.attached}=true", "volumeattachment/by-hand", "--timeout=60s")
+	w.k(t, "wait", "--for=jsonpath={.status.attached}=true", "volumeattachment/by-hand", "--timeout=120s")
 	if got := w.k(t, "get", "volumeattachment", "by-hand", "-o", "jsonpath={.status.attachmentMetadata.disk}"); got != "sdz" {
 		t.Errorf("publish context: %q", got)
 	}
@@ -59,9 +59,9 @@ spec: {attacher: guest.csi.test, nodeName: n1, source: {persistentVolumeName: `+
 		t.Fatalf("the guest's volumes: %v", s)
 	}
 
-	w.k(t, "delete", "volumeattachment", "by-hand", "--timeout=60s")
-	w.k(t, "delete", "pvc", "visitor", "--timeout=60s")
-	w.k(t, "wait", "--for=delete", "pv/"+pv, "--timeout=60s")
+	w.k(t, "delete", "volumeattachment", "by-hand", "--timeout=120s")
+	w.k(t, "delete", "pvc", "visitor", "--timeout=120s")
+	w.k(t, "wait", "--for=delete", "pv/"+pv, "--timeout=120s")
 	if s := g.state(); len(s) != 0 {
 		t.Fatalf("the guest still has %v", s)
 	}

@@ -76,11 +76,11 @@ func TestReleasedResizerAndSnapshotterServeAGuest(t *testing.T) {
 	}
 
 	w.kin(t, snapshotYAML, "apply", "-f", "-")
-	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/visitor", "--timeout=60s")
+	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/visitor", "--timeout=120s")
 	pv := w.k(t, "get", "pvc", "visitor", "-o", "jsonpath={.spec.volumeName}")
 
 	w.k(t, "patch", "pvc", "visitor", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
-	w.k(t, "wait", "--for=jsonpath={.status.capacity.storage}=3Gi", "pvc/visitor", "--timeout=60s")
+	w.k(t, "wait", "--for=jsonpath={.status.capacity.storage}=3Gi", "pvc/visitor", "--timeout=120s")
 	if got := w.k(t, "get", "pv", pv, "-o", "jsonpath={.spec.capacity.storage}"); got != "3Gi" {
 		t.Errorf("the volume is of %s", got)
 	}
@@ -89,14 +89,14 @@ func TestReleasedResizerAndSnapshotterServeAGuest(t *testing.T) {
 	}
 
 	w.kin(t, takeYAML, "create", "-f", "-")
-	w.k(t, "wait", "--for=jsonpath={.status.readyToUse}=true", "volumesnapshot/taken", "--timeout=60s")
+	w.k(t, "wait", "--for=jsonpath={.status.readyToUse}=true", "volumesnapshot/taken", "--timeout=120s")
 	content := w.k(t, "get", "volumesnapshot", "taken", "-o", "jsonpath={.status.boundVolumeSnapshotContentName}")
 	handle := w.k(t, "get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
 	if got := w.k(t, "get", "volumesnapshot", "taken", "-o", "jsonpath={.status.restoreSize}"); got != "3Gi" {
 		t.Errorf("restore size: %s", got)
 	}
 	w.kin(t, restoreYAML, "create", "-f", "-")
-	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/restored", "--timeout=60s")
+	w.k(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/restored", "--timeout=120s")
 	copied := w.k(t, "get", "pvc", "restored", "-o", "jsonpath={.spec.volumeName}")
 	if _, from, _ := g.contents(copied); from != handle || handle == "" {
 		t.Errorf("the guest made the restored volume from %q, the snapshot is %q", from, handle)
@@ -115,10 +115,10 @@ func TestReleasedResizerAndSnapshotterServeAGuest(t *testing.T) {
 		}
 	}
 
-	w.k(t, "delete", "volumesnapshot", "taken", "--timeout=60s")
-	w.k(t, "wait", "--for=delete", "volumesnapshotcontent/"+content, "--timeout=60s")
-	w.k(t, "delete", "pvc", "visitor", "restored", "--timeout=60s")
-	w.k(t, "wait", "--for=delete", "pv/"+pv, "pv/"+copied, "--timeout=60s")
+	w.k(t, "delete", "volumesnapshot", "taken", "--timeout=120s")
+	w.k(t, "wait", "--for=delete", "volumesnapshotcontent/"+content, "--timeout=120s")
+	w.k(t, "delete", "pvc", "visitor", "restored", "--timeout=120s")
+	w.k(t, "wait", "--for=delete", "pv/"+pv, "pv/"+copied, "--timeout=120s")
 	if _, _, n := g.contents(pv); n != 0 || len(g.state()) != 0 {
 		t.Errorf("the guest still has %d snapshots and the volumes %v", n, g.state())
 	}

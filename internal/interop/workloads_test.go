@@ -50,7 +50,7 @@ func TestKubectlWorksOnDefinedKinds(t *testing.T) {
 	}
 	has(w.kin(t, berthDefinition, "apply", "-f", "-"), "customresourcedefinition.apiextensions.k8s.io/berths.harbour.example.com created")
 	has(w.kin(t, berthDefinition, "apply", "-f", "-"), "unchanged")
-	has(w.k(t, "wait", "--for=condition=Established", "crd/berths.harbour.example.com", "--timeout=10s"), "condition met")
+	has(w.k(t, "wait", "--for=condition=Established", "crd/berths.harbour.example.com", "--timeout=120s"), "condition met")
 	has(w.kin(t, berthYAML, "apply", "-f", "-"), "berth.harbour.example.com/north created")
 	has(w.kin(t, strings.Replace(berthYAML, "9", "12", 1), "apply", "-f", "-"), "configured")
 	has(w.kin(t, strings.Replace(berthYAML, "9", "11", 1), "apply", "--server-side", "--force-conflicts", "-f", "-"), "serverside-applied")
@@ -68,7 +68,7 @@ func TestKubectlWorksOnDefinedKinds(t *testing.T) {
 	if out, err := w.try(t, strings.Replace(berthYAML, "depth: 9", "dept: 9", 1), w.kubectl, "create", "-f", "-"); err == nil || !strings.Contains(out, `unknown field "spec.dept"`) {
 		t.Errorf("a misspelt field: %v\n%s", err, out)
 	}
-	has(w.k(t, "delete", "crd", "berths.harbour.example.com", "--timeout=20s"), "deleted")
+	has(w.k(t, "delete", "crd", "berths.harbour.example.com", "--timeout=120s"), "deleted")
 	if out, err := w.try(t, "", w.kubectl, "get", "bt"); err == nil {
 		t.Errorf("a kind without definition is served:\n%s", out)
 	}
@@ -136,29 +136,29 @@ func TestKubectlFollowsWorkloads(t *testing.T) {
 		}
 	}
 	w.kin(t, fleetYAML, "apply", "-f", "-")
-	has(w.k(t, "rollout", "status", "statefulset/fleet", "--timeout=40s"), "partitioned roll out complete")
-	has(w.k(t, "rollout", "status", "deployment/crew", "--timeout=40s"), `deployment "crew" successfully rolled out`)
-	has(w.k(t, "rollout", "status", "daemonset/watch", "--timeout=40s"), `daemon set "watch" successfully rolled out`)
+	has(w.k(t, "rollout", "status", "statefulset/fleet", "--timeout=120s"), "partitioned roll out complete")
+	has(w.k(t, "rollout", "status", "deployment/crew", "--timeout=120s"), `deployment "crew" successfully rolled out`)
+	has(w.k(t, "rollout", "status", "daemonset/watch", "--timeout=120s"), `daemon set "watch" successfully rolled out`)
 	has(w.k(t, "get", "statefulset,deployment,daemonset,replicaset,service"), "statefulset.apps/fleet", "2/2", "deployment.apps/crew", "daemonset.apps/watch", "None")
 	has(w.k(t, "get", "pvc"), "data-fleet-0", "data-fleet-1", "Bound")
 	has(w.k(t, "describe", "statefulset", "fleet"), "Pods Status:", "2 Running", "SuccessfulCreate", "create Pod fleet-0 in StatefulSet fleet successful")
 	has(w.k(t, "describe", "deployment", "crew"), "NewReplicaSetAvailable", "ScalingReplicaSet")
 	has(w.k(t, "scale", "statefulset/fleet", "--replicas=3"), "scaled")
-	has(w.k(t, "rollout", "status", "statefulset/fleet", "--timeout=40s"), "3 new pods")
+	has(w.k(t, "rollout", "status", "statefulset/fleet", "--timeout=120s"), "3 new pods")
 	w.k(t, "set", "image", "deployment/crew", "app=app:2")
-	has(w.k(t, "rollout", "status", "deployment/crew", "--timeout=40s"), "successfully rolled out")
+	has(w.k(t, "rollout", "status", "deployment/crew", "--timeout=120s"), "successfully rolled out")
 	has(w.k(t, "rollout", "history", "deployment/crew"), "1", "2")
 	w.k(t, "rollout", "undo", "deployment/crew")
-	has(w.k(t, "rollout", "status", "deployment/crew", "--timeout=40s"), "successfully rolled out")
+	has(w.k(t, "rollout", "status", "deployment/crew", "--timeout=120s"), "successfully rolled out")
 	has(w.k(t, "get", "deployment", "crew", "-o", "jsonpath={.spec.template.spec.containers[0].image}"), "app")
 	w.k(t, "rollout", "restart", "statefulset/fleet")
-	has(w.k(t, "rollout", "status", "statefulset/fleet", "--timeout=40s"), "3 new pods")
+	has(w.k(t, "rollout", "status", "statefulset/fleet", "--timeout=120s"), "3 new pods")
 	w.k(t, "create", "quota", "q", "--hard=requests.storage=3Gi,persistentvolumeclaims=3")
 	if out, err := w.try(t, strings.Replace(claimYAML, "name: scratch", "name: more", 1), w.kubectl, "apply", "-f", "-"); err == nil || !strings.Contains(out, "exceeded quota: q") {
 		t.Errorf("beyond the quota: %v\n%s", err, out)
 	}
 	has(w.k(t, "describe", "quota", "q"), "requests.storage", "3Gi")
-	w.k(t, "delete", "statefulset,deployment,daemonset,service", "fleet", "crew", "watch", "--ignore-not-found", "--cascade=foreground", "--timeout=60s")
+	w.k(t, "delete", "statefulset,deployment,daemonset,service", "fleet", "crew", "watch", "--ignore-not-found", "--cascade=foreground", "--timeout=120s")
 }
 
 const voyageYAML = `apiVersion: batch/v1
@@ -197,13 +197,13 @@ func TestKubectlWaitsForJobs(t *testing.T) {
 		}
 	}
 	w.kin(t, voyageYAML, "create", "-f", "-")
-	has(w.k(t, "wait", "--for=condition=complete", "job/voyage", "--timeout=40s"), "condition met")
-	has(w.k(t, "wait", "--for=condition=failed", "job/wreck", "--timeout=40s"), "condition met")
+	has(w.k(t, "wait", "--for=condition=complete", "job/voyage", "--timeout=120s"), "condition met")
+	has(w.k(t, "wait", "--for=condition=failed", "job/wreck", "--timeout=120s"), "condition met")
 	has(w.k(t, "get", "jobs"), "voyage", "Complete", "2/2", "wreck", "Failed", "0/1")
 	has(w.k(t, "describe", "job", "voyage"), "2 Succeeded", "Created pod: voyage-", "Job completed")
 	has(w.k(t, "describe", "job", "wreck"), "1 Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-	w.k(t, "delete", "job", "voyage", "wreck", "--timeout=20s")
+	w.k(t, "delete", "job", "voyage", "wreck", "--timeout=120s")
 	if out := w.k(t, "get", "pods", "-l", "batch.kubernetes.io/job-name", "-o", "name"); strings.TrimSpace(out) != "" {
-		w.k(t, "wait", "--for=delete", "pods", "-l", "batch.kubernetes.io/job-name", "--timeout=20s")
+		w.k(t, "wait", "--for=delete", "pods", "-l", "batch.kubernetes.io/job-name", "--timeout=120s")
 	}
 }

@@ -92,7 +92,7 @@ func (w *world) settleDefinition(t *testing.T, method, path string, a *corpus.An
 	if method != http.MethodPost && method != http.MethodDelete {
 		time.Sleep(informerTime) // what was served before goes on to be for so long
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 		now, err := w.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, d.Name, metav1.GetOptions{})
 		switch {
 		case method == http.MethodDelete && apierrors.IsNotFound(err):

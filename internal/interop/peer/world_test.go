@@ -129,7 +129,7 @@ func (w *world) define(t *testing.T) {
 		if _, err := definitions.Create(t.Context(), &d, metav1.CreateOptions{}); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
-		err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 			now, err := definitions.Get(ctx, d.Name, metav1.GetOptions{})
 			return err == nil && apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established), err
 		})
