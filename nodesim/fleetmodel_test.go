@@ -448,7 +448,7 @@ func (m *model) awaitUp(name string) {
 	}
 	m.waitRunning(name)
 	m.eachClaim(p, func(volume, path string) {
-		for range 1000 { // a pod that has run may be without it for a while, as in write
+		for m.ctx.Err() == nil { // a pod that has run may be without it for a while, as in write
 			if _, err := os.Stat(filepath.Join(path, heldBy)); err == nil || !m.failed.Load() {
 				break
 			}

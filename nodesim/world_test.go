@@ -88,7 +88,7 @@ func newBareWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	w := &world{t: t, name: nodeName, ctx: ctx, root: root, client: newClient(), lab: lab.New(lab.Options{}), mounter: mount.NewFakeMounter(nil),
 		watches: &watchCount{n: map[string]int{}, changed: make(chan struct{})}, log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
 	if os.Getenv("NODESIM_LOG") != "" {

@@ -254,6 +254,8 @@ func TestDeploymentRollsWithinItsBounds(t *testing.T) {
 	var mu sync.Mutex
 	watching, cancel := context.WithCancel(w.ctx)
 	pods := map[types.UID]bool{}
+	all := make(chan struct{}) // closed when the watch has shown all that ran before
+	allSeen := sync.OnceFunc(func() { close(all) })
 	wait := w.play(watching, func(ctx context.Context) {
 		c := w.client.CoreV1().Pods("default")
 		each(ctx, lister(c.List), c.Watch, func(o runtime.Object, gone bool) bool {
@@ -270,6 +272,9 @@ func TestDeploymentRollsWithinItsBounds(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			if running == 4 {
+				allSeen()
+			}
 			if most >= 5 { // it has begun to move
 				least = min(least, running)
 			}
@@ -290,6 +295,11 @@ func TestDeploymentRollsWithinItsBounds(t *testing.T) {
 			return false
 		})
 	})
+	select {
+	case <-all:
+	case <-w.ctx.Done():
+		t.Fatal("the watch does not show the pods")
+	}
 	_, err = c.Patch(w.ctx, "front", types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"two"}]}}}}`), metav1.PatchOptions{})
 	w.check(err)
 	d := done("two")

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -192,6 +193,9 @@ func TestInformersAcrossRestart(t *testing.T) {
 				_, err = cms.Create(ctx, cm, metav1.CreateOptions{})
 			} else {
 				_, err = cms.Update(ctx, cm, metav1.UpdateOptions{})
+				for utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) { // sent on a connection of the server before
+					_, err = cms.Update(ctx, cm, metav1.UpdateOptions{})
+				}
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -271,6 +271,8 @@ func (c *Controller) nodeGone(n *corev1.Node) {
 	}
 	c.desired.unmanage(NodeName(n.Name))
 	c.actual.told(NodeName(n.Name), n.Status.VolumesInUse)
-	delete(c.reports, NodeName(n.Name))
+	if r := c.reports[NodeName(n.Name)]; r != nil && !r.running { // else a second one could run beside it, and be overtaken
+		delete(c.reports, NodeName(n.Name))
+	}
 	c.poke()
 }
