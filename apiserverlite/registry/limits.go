@@ -3,6 +3,7 @@ package registry
 import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
@@ -17,6 +18,11 @@ func limitRanges() *Resource {
 		object: alloc[corev1.LimitRange](), list: alloc[corev1.LimitRangeList](),
 		rules: rules[core.LimitRange]{
 			createOnUpdate: true, unconditional: true,
+			prepareCreate: func(l *core.LimitRange) { // the only kind that needs no name
+				if l.Name == "" {
+					l.Name = string(uuid.NewUUID())
+				}
+			},
 			validate:       validation.ValidateLimitRange,
 			validateUpdate: func(l, _ *core.LimitRange) field.ErrorList { return validation.ValidateLimitRange(l) },
 		},

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,12 +48,6 @@ func (p *patching) apply(old runtime.Object) (runtime.Object, error) {
 	live := old
 	if live == nil {
 		live = p.x.res.New()
-		acc, err := meta.Accessor(live)
-		if err != nil {
-			return nil, err
-		}
-		acc.SetName(p.w.name)
-		acc.SetNamespace(p.w.namespace)
 		live.GetObjectKind().SetGroupVersionKind(p.x.res.GVK)
 	}
 	obj, err := m.Apply(live, patch, p.opts.fieldManager, p.opts.force)

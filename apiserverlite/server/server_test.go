@@ -57,7 +57,12 @@ func startWith(t testing.TB, path string, cfg Config) *fixture {
 	if path == "" {
 		d = storage.Memory
 	}
-	st, err := storage.Open(storage.Config{Path: path, Durability: d, RingBytes: 1 << 30})
+	return startOn(t, storage.Config{Path: path, Durability: d, RingBytes: 1 << 30}, cfg)
+}
+
+func startOn(t testing.TB, kept storage.Config, cfg Config) *fixture {
+	t.Helper()
+	st, err := storage.Open(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +75,7 @@ func startWith(t testing.TB, path string, cfg Config) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{Server: s, http: httptest.NewServer(s.Handler()), lab: l, path: path}
+	f := &fixture{Server: s, http: httptest.NewServer(s.Handler()), lab: l, path: kept.Path}
 	t.Cleanup(f.stop)
 	return f
 }

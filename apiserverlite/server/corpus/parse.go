@@ -32,6 +32,7 @@ func (s Scenario) Runs() (out []Run) {
 	}
 	for _, vars := range with {
 		r := Run{Scenario: s, Name: s.Title, Vars: vars}
+		r.Rows = slices.DeleteFunc(slices.Clone(s.Rows), func(row Row) bool { return slices.Contains(row.except, vars["NAME"]) })
 		if vars["NAME"] != "" {
 			r.Name += " " + vars["NAME"]
 		}
@@ -54,6 +55,7 @@ type Row struct {
 	Reason   string
 	expect   []expectation
 	alone    []alone
+	except   []string // runs without this row
 }
 
 // alone is why upstream's server answers a row otherwise.
@@ -193,6 +195,9 @@ func (p *parser) expectation(l string) error {
 	rest = strings.TrimSpace(rest)
 	e := expectation{line: p.line}
 	switch first {
+	case "except":
+		p.row.except = strings.Split(rest, ",")
+		return nil
 	case "alone", "alone:":
 		names, why, ok := strings.Cut(strings.TrimPrefix(l, "alone"), ": ")
 		if !ok {
