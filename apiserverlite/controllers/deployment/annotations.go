@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +34,32 @@ func inherit(s *appsv1.ReplicaSet, d *appsv1.Deployment) bool {
 	return changed
 }
 
+// historyChars bounds the list of earlier revisions; the oldest go.
+const historyChars = 2000
+
+// newest is the highest revision of the other sets.
+func (r *round) newest() int64 {
+	n := int64(0)
+	for _, s := range r.old {
+		n = max(n, revision(s))
+	}
+	return n
+}
+
+// noteRevision has the revision of the template's set written on the deployment, where kubectl rollout looks for it. It goes with the status: another
+// write would make it another generation.
+func (r *round) noteRevision() {
+	if r.d.Annotations == nil {
+		r.d.Annotations = map[string]string{}
+	}
+	if n := r.next.Annotations[revisionAnnotation]; r.d.Annotations[revisionAnnotation] != n {
+		r.d.Annotations[revisionAnnotation], r.noted = n, true
+	}
+}
+
 // renew brings the replica set of the template up to date: its deployment's annotations and minReadySeconds, and the newest revision.
-func (r *round) renew(ctx context.Context, newest int64) error {
+func (r *round) renew(ctx context.Context) error {
+	newest := r.newest()
 	s := r.next.DeepCopy()
 	changed := inherit(s, r.d)
 	if s.Spec.MinReadySeconds != r.d.Spec.MinReadySeconds {
@@ -45,15 +70,12 @@ func (r *round) renew(ctx context.Context, newest int64) error {
 			s.Annotations = map[string]string{}
 		}
 		s.Annotations[revisionAnnotation], changed = strconv.FormatInt(newest+1, 10), true
-		switch history := s.Annotations[historyAnnotation]; {
-		case was == "":
-		case history == "":
-			s.Annotations[historyAnnotation] = was
-		default:
-			s.Annotations[historyAnnotation] = history + "," + was
+		if was != "" {
+			s.Annotations[historyAnnotation] = longer(s.Annotations[historyAnnotation], was)
 		}
 	}
 	if !changed {
+		r.noteRevision()
 		return nil
 	}
 	out, err := r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
@@ -61,5 +83,21 @@ func (r *round) renew(ctx context.Context, newest int64) error {
 		return fmt.Errorf("renew replica set %s: %w", s.Name, err)
 	}
 	r.next = out
+	r.noteRevision()
 	return nil
+}
+
+// longer is a history with one more revision.
+func longer(history, revision string) string {
+	if history == "" {
+		return revision
+	}
+	for len(history)+1+len(revision) > historyChars {
+		_, rest, more := strings.Cut(history, ",")
+		if !more {
+			return revision
+		}
+		history = rest
+	}
+	return history + "," + revision
 }

@@ -3,8 +3,8 @@
 //	template new -> a replica set of its own -> scaled up as far as maxSurge lets, the others down as far as
 //	maxUnavailable lets -> all available -> old sets stay at 0, as many as revisionHistoryLimit says
 //
-// Recreate scales the old sets to 0 first and waits until their pods are gone. A paused deployment is scaled
-// but does not move; one that is scaled while it moves keeps the shares of its sets. As upstream, pods that are still
+// Recreate scales the old sets to 0 first and waits until their pods are gone. A paused deployment is scaled, and its sets follow its
+// annotations, but it does not move; one that is scaled while it moves keeps the shares of its sets. As upstream, pods that are still
 // ending count for nobody: with them there may be more than maxSurge lets. Orphaned sets that match are adopted.
 package deployment
 
@@ -126,11 +126,15 @@ func (r *round) say(kind, reason, format string, args ...any) {
 	r.c.events.Eventf(r.d, kind, reason, format, args...)
 }
 
+// sizes are the annotations by which a set knows by which size of the deployment it was scaled.
+func (r *round) sizes() map[string]string {
+	return map[string]string{desiredAnnotation: strconv.Itoa(int(*r.d.Spec.Replicas)), maxAnnotation: strconv.Itoa(int(*r.d.Spec.Replicas + r.surge()))}
+}
+
 // scale sets a replica set's size.
 func (r *round) scale(ctx context.Context, s *appsv1.ReplicaSet, n int32) (*appsv1.ReplicaSet, error) {
 	was := size(s)
-	most := *r.d.Spec.Replicas + r.surge()
-	want := map[string]string{desiredAnnotation: strconv.Itoa(int(*r.d.Spec.Replicas)), maxAnnotation: strconv.Itoa(int(most))}
+	want := r.sizes()
 	if was == n && s.Annotations[desiredAnnotation] == want[desiredAnnotation] && s.Annotations[maxAnnotation] == want[maxAnnotation] {
 		return s, nil
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"drydock.dev/drydock/apiserverlite/controllers/workload"
@@ -24,6 +27,14 @@ type round struct {
 	next *appsv1.ReplicaSet   // of the deployment's template; nil until it is made
 	old  []*appsv1.ReplicaSet // of other templates, the oldest first
 	made bool                 // next was made in this round
+	// noted tells that the deployment's revision is another than it was.
+	noted bool
+	// moving tells that this is a round of a move, of which the progress is judged, and not of one that is paused or only scaled.
+	moving bool
+	// rewritten tells that the deployment is another than this round knows; what is so comes with the next.
+	rewritten bool
+	// failure says why next could not be made.
+	failure string
 }
 
 func size(s *appsv1.ReplicaSet) int32 { return ptr.Deref(s.Spec.Replicas, 1) }
@@ -58,9 +69,24 @@ func (r *round) unavailable() int32 {
 }
 
 func (r *round) run(ctx context.Context) error {
-	if r.d.Spec.Paused || r.resized() {
+	if r.next != nil {
+		if err := r.renew(ctx); err != nil {
+			return err
+		}
+	}
+	if r.d.Spec.Paused {
+		if err := r.rescale(ctx); err != nil {
+			return err
+		}
+		return r.forget(ctx)
+	}
+	if asked, err := r.rollBack(ctx); asked || err != nil {
+		return err
+	}
+	if r.resized() {
 		return r.rescale(ctx) // moving goes on in the next round
 	}
+	r.moving = true
 	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		waiting, err := r.emptyOld(ctx)
 		if err != nil || waiting {
@@ -75,30 +101,25 @@ func (r *round) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return r.forget(ctx)
+	} else {
+		if err := r.grow(ctx); err != nil {
+			return err
+		}
+		if err := r.shrink(ctx); err != nil {
+			return err
+		}
 	}
-	if err := r.grow(ctx); err != nil {
-		return err
-	}
-	if err := r.shrink(ctx); err != nil {
-		return err
+	if !r.complete(&r.d.Status) {
+		return nil
 	}
 	return r.forget(ctx)
 }
 
-// ensureNext makes the replica set of the template, or gives an old one that is wanted again the newest revision.
+// ensureNext makes the replica set of the template, as large as it may be for a beginning.
 func (r *round) ensureNext(ctx context.Context) error {
-	newest := int64(0)
-	for _, s := range r.old {
-		newest = max(newest, revision(s))
-	}
 	if r.next != nil {
-		if err := r.renew(ctx, newest); err != nil {
-			return err
-		}
-		return r.noteRevision(ctx, r.next.Annotations[revisionAnnotation])
+		return nil
 	}
-	number := strconv.FormatInt(newest+1, 10)
 	t := r.d.Spec.Template.DeepCopy()
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -114,13 +135,21 @@ func (r *round) ensureNext(ctx context.Context) error {
 		selector.MatchLabels = map[string]string{}
 	}
 	selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	n := *r.d.Spec.Replicas
+	if r.d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		n = min(n, max(0, n+r.surge()-r.total()))
+	}
+	name := r.d.Name[:min(len(r.d.Name), utilvalidation.DNS1123SubdomainMaxLength-1-len(hash))]
 	s := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.d.Namespace, Name: r.d.Name + "-" + hash, Labels: t.Labels, Annotations: map[string]string{},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.d.Namespace, Name: name + "-" + hash, Labels: t.Labels, Annotations: map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r.d, kind)}},
-		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](0), MinReadySeconds: r.d.Spec.MinReadySeconds, Selector: selector, Template: *t},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &n, MinReadySeconds: r.d.Spec.MinReadySeconds, Selector: selector, Template: *t},
 	}
 	inherit(s, r.d)
-	s.Annotations[revisionAnnotation] = number
+	s.Annotations[revisionAnnotation] = strconv.FormatInt(r.newest()+1, 10)
+	for k, v := range r.sizes() {
+		s.Annotations[k] = v
+	}
 	made, err := r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		have, gerr := r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
@@ -135,28 +164,18 @@ func (r *round) ensureNext(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		r.say(corev1.EventTypeWarning, "ReplicaSetCreateError", "Failed to create new replica set %q: %v", s.Name, err)
+		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			r.failure = fmt.Sprintf("Failed to create new replica set %q: %v", s.Name, err)
+			r.say(corev1.EventTypeWarning, "ReplicaSetCreateError", "%s", r.failure)
+		}
 		return fmt.Errorf("create replica set %s: %w", s.Name, err)
 	}
 	r.next, r.made = made, true
+	if n > 0 {
+		r.say(corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", made.Name, n)
+	}
 	r.c.env.Point(pointMade, made.Name)
-	return r.noteRevision(ctx, number)
-}
-
-// noteRevision writes the revision on the deployment, where kubectl rollout looks for it.
-func (r *round) noteRevision(ctx context.Context, number string) error {
-	if r.d.Annotations[revisionAnnotation] == number {
-		return nil
-	}
-	if r.d.Annotations == nil {
-		r.d.Annotations = map[string]string{}
-	}
-	r.d.Annotations[revisionAnnotation] = number
-	out, err := r.c.env.Client.AppsV1().Deployments(r.d.Namespace).Update(ctx, r.d, metav1.UpdateOptions{})
-	if err != nil {
-		return fmt.Errorf("write revision: %w", err)
-	}
-	r.d = out
+	r.noteRevision()
 	return nil
 }
 
@@ -220,7 +239,7 @@ func (r *round) shrink(ctx context.Context) error {
 	return nil
 }
 
-// emptyOld scales the old sets to 0. Waiting says that their pods are not gone yet.
+// emptyOld scales the old sets to 0. Waiting says that their pods are not gone yet, be they only about to end.
 func (r *round) emptyOld(ctx context.Context) (waiting bool, err error) {
 	for i, s := range r.old {
 		if size(s) > 0 {
@@ -229,23 +248,26 @@ func (r *round) emptyOld(ctx context.Context) (waiting bool, err error) {
 				return false, err
 			}
 		}
-		waiting = waiting || s.Status.Replicas > 0 || size(s) > 0
+		known := s.Status.ObservedGeneration >= s.Generation // else nobody has looked yet for pods of a set that was just emptied
+		waiting = waiting || !known || s.Status.Replicas+ptr.Deref(s.Status.TerminatingReplicas, 0) > 0 || size(s) > 0
 	}
 	return waiting, nil
 }
 
-// forget deletes the oldest sets beyond the history's limit once the deployment has moved.
+// forget deletes the oldest sets beyond the history's limit, unless they have pods: when the deployment has moved, or is paused.
 func (r *round) forget(ctx context.Context) error {
-	limit := int(ptr.Deref(r.d.Spec.RevisionHistoryLimit, 10))
-	var empty []*appsv1.ReplicaSet
-	for _, s := range r.old {
-		if size(s) == 0 && s.Status.Replicas == 0 && s.DeletionTimestamp == nil && s.Generation <= s.Status.ObservedGeneration {
-			empty = append(empty, s)
-		}
+	limit := r.d.Spec.RevisionHistoryLimit
+	if limit == nil || *limit == math.MaxInt32 {
+		return nil
 	}
-	for i := 0; i < len(empty)-limit; i++ {
-		if err := r.c.env.Client.AppsV1().ReplicaSets(empty[i].Namespace).Delete(ctx, empty[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete old replica set %s: %w", empty[i].Name, err)
+	alive := slices.DeleteFunc(slices.Clone(r.old), func(s *appsv1.ReplicaSet) bool { return s.DeletionTimestamp != nil })
+	for i := 0; i < len(alive)-int(*limit); i++ {
+		s := alive[i]
+		if size(s) > 0 || s.Status.Replicas > 0 || s.Generation > s.Status.ObservedGeneration {
+			continue
+		}
+		if err := r.c.env.Client.AppsV1().ReplicaSets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete old replica set %s: %w", s.Name, err)
 		}
 	}
 	return nil
