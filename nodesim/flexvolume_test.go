@@ -117,7 +117,7 @@ func TestFlexVolumeInPod(t *testing.T) {
 		Driver: "example.com/share", ReadOnly: true, SecretRef: &v1.LocalObjectReference{Name: "sec"}}}}}
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	w.createPod(p)
-	w.waitEvent(`no volume plugin matched: volume "v" is of type flexVolume, which this node does not have`)
+	w.waitEvent(`no volume plugin matched: volume "v" wants FlexVolume driver "example.com/share", which does not answer to init in usr/libexec/kubernetes/kubelet-plugins/volume/exec/example.com~share of this node's directory`)
 	w.installFlex("example.com~share", `{"attach": false}`) // it is found when it is asked for again
 	w.hurry()
 	w.waitRunning("p")

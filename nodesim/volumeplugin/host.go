@@ -120,6 +120,10 @@ func (r *Registry) BySpec(s *Spec) (Plugin, error) {
 	if p := r.search(func(p Plugin) bool { return p.Supports(s) }); p != nil {
 		return p, nil
 	}
+	if driver := s.flexDriver(); driver != "" {
+		return nil, fmt.Errorf("no volume plugin matched: volume %q wants FlexVolume driver %q, which does not answer to init in %s of this node's directory",
+			s.Name(), driver, FlexDir+"/"+Escape(driver))
+	}
 	return nil, fmt.Errorf("no volume plugin matched: volume %q is of type %s, which this node does not have", s.Name(), SourceType(s))
 }
 

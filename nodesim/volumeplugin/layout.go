@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// FlexDir is where a node's FlexVolume drivers lie, below its directory.
+const FlexDir = "usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+
 // Layout names the files below a kubelet's root directory.
 type Layout struct{ Root string }
 

@@ -61,6 +61,17 @@ func (s *Spec) CSIDriver() string {
 	return ""
 }
 
+// flexDriver is the driver's name of a FlexVolume, else empty.
+func (s *Spec) flexDriver() string {
+	switch {
+	case s.PV != nil && s.PV.Spec.FlexVolume != nil:
+		return s.PV.Spec.FlexVolume.Driver
+	case s.Volume != nil && s.Volume.FlexVolume != nil:
+		return s.Volume.FlexVolume.Driver
+	}
+	return ""
+}
+
 // Plugin is one kind of volume.
 type Plugin interface {
 	// Name is the qualified name: kubernetes.io/csi.

@@ -31,7 +31,7 @@ import (
 )
 
 // Dir is where a node's drivers lie, below its directory.
-const Dir = "usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+const Dir = volumeplugin.FlexDir
 
 const callTimeout = 2 * time.Minute
 
