@@ -25,6 +25,15 @@ func Points() []lab.Point { return []lab.Point{pointWritten, pointSwitched} }
 type File struct {
 	Data []byte
 	Mode fs.FileMode
+	User *int64 // its owner; nil leaves it to the kubelet's user. Who is not root can give nothing away
+}
+
+// give makes a file the user's.
+func (f File) give(path string) error {
+	if f.User == nil || os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Lchown(path, int(*f.User), -1)
 }
 
 const (
@@ -100,6 +109,9 @@ func fill(dir string, files map[string]File) error {
 		if err := os.Chmod(full, f.Mode.Perm()); err != nil {
 			return err
 		}
+		if err := f.give(full); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -131,10 +143,10 @@ func same(dir string, files map[string]File) bool {
 
 // links makes the visible names, and removes those of files that are gone.
 func links(dir string, files map[string]File) error {
-	want := map[string]bool{}
-	for path := range files {
+	want := map[string]File{}
+	for path, f := range files {
 		first, _, _ := strings.Cut(path, "/")
-		want[first] = true
+		want[first] = f
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -144,7 +156,7 @@ func links(dir string, files map[string]File) error {
 		if strings.HasPrefix(e.Name(), "..") {
 			continue
 		}
-		if want[e.Name()] {
+		if _, wanted := want[e.Name()]; wanted {
 			delete(want, e.Name())
 			continue
 		}
@@ -154,8 +166,11 @@ func links(dir string, files map[string]File) error {
 			}
 		}
 	}
-	for name := range want {
+	for name, f := range want {
 		if err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+		if err := f.give(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}

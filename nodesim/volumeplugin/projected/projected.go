@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -53,15 +54,42 @@ func one(ctx context.Context, h *volumeplugin.Host, t *tokens, s v1.VolumeProjec
 		if err != nil {
 			return nil, err
 		}
-		m := content.ModeOf(nil, mode)
-		if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroup != nil {
+		m, user := content.ModeOf(nil, mode), commonUser(pod)
+		if user != nil || pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroup != nil {
 			m = 0o600 // only the group may read beside the owner, which its change grants
 		}
-		return map[string]content.File{s.ServiceAccountToken.Path: {Data: []byte(token), Mode: m}}, nil
+		return map[string]content.File{s.ServiceAccountToken.Path: {Data: []byte(token), Mode: m, User: user}}, nil
 	case s.ClusterTrustBundle != nil:
 		return nil, errors.New("projected source clusterTrustBundle: this node does not have it")
 	case s.PodCertificate != nil:
 		return nil, errors.New("projected source podCertificate: this node does not have it")
 	}
 	return nil, fmt.Errorf("projected volume has a source of no known kind")
+}
+
+// commonUser is whom all containers of the pod run as, nil if one does not say or they differ.
+func commonUser(pod *v1.Pod) *int64 {
+	var common *int64
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		common = sc.RunAsUser
+	}
+	own := []*v1.SecurityContext{}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		own = append(own, c.SecurityContext)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		own = append(own, c.SecurityContext)
+	}
+	var user *int64
+	for _, sc := range own {
+		of := common
+		if sc != nil && sc.RunAsUser != nil {
+			of = sc.RunAsUser
+		}
+		if of == nil || user != nil && *user != *of {
+			return nil
+		}
+		user = of
+	}
+	return user
 }
