@@ -47,7 +47,7 @@ func (l *life) keepHealth(ctx context.Context) {
 func (l *life) examine(ctx context.Context) {
 	patients := l.volumes.Patients()
 	abnormal := map[string]int{}
-	for _, driver := range l.csi.Drivers() {
+	for _, driver := range l.csi.Names() {
 		can, err := l.csi.Abilities(ctx, driver)
 		if err != nil {
 			l.log.Debug().Err(err).Str("driver", driver).Msg("ask a driver whether it tells of health")

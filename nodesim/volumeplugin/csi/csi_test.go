@@ -143,3 +143,18 @@ func TestRemoveMountDirLeavesStrayFiles(t *testing.T) {
 		t.Errorf("the file is gone: %v", err)
 	}
 }
+
+// TestLookupsWaitForTheCache: what a CSIDriver says is not guessed before all are known.
+func TestLookupsWaitForTheCache(t *testing.T) {
+	notYet := errors.New("not yet")
+	h := &volumeplugin.Host{Life: t.Context(), CSIDriversSynced: func(context.Context) error { return notYet }} // there is no lister to ask
+	p := New(h)
+	spec := &volumeplugin.Spec{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}}}
+	if _, err := p.SELinuxMount(spec); !errors.Is(err, notYet) {
+		t.Errorf("seLinuxMount: %v", err)
+	}
+	if _, err := p.Attachable(spec); !errors.Is(err, notYet) {
+		t.Errorf("attachRequired: %v", err)
+	}
+}

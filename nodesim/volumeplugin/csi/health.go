@@ -23,9 +23,6 @@ const (
 // maxConditions bounds what a driver may say of its storage at once.
 const maxConditions = 16
 
-// Drivers are the names of those that are registered.
-func (p *Plugin) Drivers() []string { return p.drivers.names() }
-
 // Abilities asks a driver what it can.
 func (p *Plugin) Abilities(ctx context.Context, driver string) (map[Ability]bool, error) {
 	c, err := p.drivers.client(driver)
