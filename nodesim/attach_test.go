@@ -16,7 +16,10 @@ import (
 // runAttachController does what the attach/detach controller and the attacher do: it
 // attaches what pods on the node want, and detaches what they do not want any more
 // once the node does not use it.
-func (w *world) runAttachController() (stop func()) {
+func (w *world) runAttachController() (stop func()) { return w.atEachChange(w.attachAndDetach) }
+
+// atEachChange does a pass whenever a pod or a Node has changed, until it is stopped.
+func (w *world) atEachChange(pass func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	wake := make(chan struct{}, 1)
 	var wg sync.WaitGroup
@@ -46,7 +49,7 @@ func (w *world) runAttachController() (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-wake:
-				w.attachAndDetach(ctx)
+				pass(ctx)
 			}
 		}
 	})

@@ -103,6 +103,17 @@ func newGrowingWorld(t *testing.T, caps ...csipb.NodeServiceCapability_RPC_Type)
 	return w
 }
 
+// newUsedWorld has a driver that can expand, and a pod p that uses claim c, volume vol-1.
+func newUsedWorld(t *testing.T) *world {
+	t.Helper()
+	w := newGrowingWorld(t, canExpand)
+	w.addVolume("c", "vol-1")
+	w.startKubelet()
+	w.createPod(pod("p", "c"))
+	w.waitRunning("p")
+	return w
+}
+
 func TestExpandDuringMount(t *testing.T) {
 	t.Parallel()
 	w := newGrowingWorld(t, canExpand)
@@ -191,11 +202,7 @@ func TestExpandOnlyWhenThePodIsSynced(t *testing.T) {
 
 func TestExpandWaitsForTheController(t *testing.T) {
 	t.Parallel()
-	w := newGrowingWorld(t, canExpand)
-	w.addVolume("c", "vol-1")
-	w.startKubelet()
-	w.createPod(pod("p", "c"))
-	w.waitRunning("p")
+	w := newUsedWorld(t)
 	w.grow("c", "3Gi")
 	w.changeClaim("c", func(c *v1.PersistentVolumeClaim) {
 		c.Status.AllocatedResourceStatuses[v1.ResourceStorage] = v1.PersistentVolumeClaimControllerResizeInProgress
@@ -239,11 +246,7 @@ func TestExpandFailures(t *testing.T) {
 	} {
 		t.Run(name+", online", func(t *testing.T) {
 			t.Parallel()
-			w := newGrowingWorld(t, canExpand)
-			w.addVolume("c", "vol-1")
-			w.startKubelet()
-			w.createPod(pod("p", "c"))
-			w.waitRunning("p")
+			w := newUsedWorld(t)
 			w.guest.set(failing("Expand", c.code, -1), nil)
 			w.grow("c", "3Gi")
 			w.claimBecomes("c", is(c.want))
@@ -304,11 +307,7 @@ func TestExpandFailures(t *testing.T) {
 	})
 	t.Run("the user has asked for another size since", func(t *testing.T) {
 		t.Parallel()
-		w := newGrowingWorld(t, canExpand)
-		w.addVolume("c", "vol-1")
-		w.startKubelet()
-		w.createPod(pod("p", "c"))
-		w.waitRunning("p")
+		w := newUsedWorld(t)
 		w.guest.set(failing("Expand", codes.Internal, -1), nil)
 		w.grow("c", "3Gi")
 		w.claimBecomes("c", nodeError)
@@ -319,11 +318,7 @@ func TestExpandFailures(t *testing.T) {
 	})
 	t.Run("the driver is away", func(t *testing.T) {
 		t.Parallel()
-		w := newGrowingWorld(t, canExpand)
-		w.addVolume("c", "vol-1")
-		w.startKubelet()
-		w.createPod(pod("p", "c"))
-		w.waitRunning("p")
+		w := newUsedWorld(t)
 		w.waitTold(1, true)
 		w.guest.stop()
 		w.watchUntil("driver off the node", "nodes", func() bool { return w.nodeObject().Annotations["csi.volume.kubernetes.io/nodeid"] == "" })

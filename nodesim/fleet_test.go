@@ -90,40 +90,7 @@ func (f *fleet) down(n *world) {
 
 // runAttachController attaches what pods want and detaches what no pod wants and no
 // node uses, for all nodes. A single-attach volume goes to one node at a time.
-func (f *fleet) runAttachController() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	wake := make(chan struct{}, 1)
-	var wg sync.WaitGroup
-	for _, kind := range []string{"pods", "nodes"} {
-		i, err := f.watchOf(kind)
-		f.must(i, err)
-		wg.Go(func() {
-			defer i.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-i.ResultChan():
-					select {
-					case wake <- struct{}{}:
-					default:
-					}
-				}
-			}
-		})
-	}
-	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-wake:
-				f.attachPass(ctx)
-			}
-		}
-	})
-	return func() { cancel(); wg.Wait() }
-}
+func (f *fleet) runAttachController() (stop func()) { return f.atEachChange(f.attachPass) }
 
 func (f *fleet) attachPass(ctx context.Context) {
 	want := f.wantedVolumes(ctx)
