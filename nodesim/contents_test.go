@@ -43,10 +43,15 @@ func (d *disks) file(volume string) (string, error) {
 
 // write is what a pod does that has the volume at path: it reads what was written last,
 // writes the next, and syncs. Like any program it makes the file if there is none.
-func (d *disks) write(volume, path string) error {
+func (d *disks) write(volume, path string) error { return d.put(volume, path, os.O_CREATE) }
+
+// writeAgain is write for a volume that may go at any moment: where there is no file, there is none.
+func (d *disks) writeAgain(volume, path string) error { return d.put(volume, path, 0) }
+
+func (d *disks) put(volume, path string, flag int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f, err := os.OpenFile(filepath.Join(path, heldBy), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(path, heldBy), os.O_RDWR|flag, 0o600)
 	if err != nil {
 		return err
 	}

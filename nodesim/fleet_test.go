@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -59,6 +60,9 @@ func newFleet(t *testing.T) *fleet {
 		n.guest.ended = func(method, volume, target string, err error) { f.watch.end(n, method, volume, target, err) }
 		n.guest.start(t, KubeletRoot(n.root))
 		f.nodes = append(f.nodes, n)
+		if n != base {
+			base.others = append(base.others, n)
+		}
 	}
 	closeBase := base.close
 	base.close = sync.OnceFunc(func() {
@@ -102,17 +106,43 @@ func (f *fleet) attachPass(ctx context.Context) {
 	lists := map[string][]v1.AttachedVolume{}
 	changed := map[string]bool{}
 	const prefix = "kubernetes.io/csi/" + driverName + "^"
+	tell := func(node string) {
+		list := lists[node]
+		if list == nil {
+			list = []v1.AttachedVolume{}
+		}
+		b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
+		f.client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, b, metav1.PatchOptions{}, "status")
+	}
 	for _, n := range nodes.Items {
+		var idle []v1.AttachedVolume
 		for _, a := range n.Status.VolumesAttached {
 			handle := strings.TrimPrefix(string(a.Name), prefix)
 			if want[n.Name][handle] == "" && !slices.Contains(n.Status.VolumesInUse, a.Name) {
-				changed[n.Name] = true
-				f.watch.detach(n.Name, handle)
-				f.client.StorageV1().VolumeAttachments().Delete(ctx, csi.AttachmentName(handle, driverName, n.Name), metav1.DeleteOptions{})
+				idle = append(idle, a)
 				continue
 			}
-			holders[handle]++
 			lists[n.Name] = append(lists[n.Name], a)
+		}
+		if len(idle) > 0 {
+			// First the kubelet is told, and then it is looked whether it has begun to use the volume meanwhile.
+			tell(n.Name)
+			now, err := f.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+			if err != nil {
+				return
+			}
+			for _, a := range idle {
+				if handle := strings.TrimPrefix(string(a.Name), prefix); slices.Contains(now.Status.VolumesInUse, a.Name) {
+					lists[n.Name] = append(lists[n.Name], a)
+					changed[n.Name] = true
+				} else {
+					f.watch.detach(n.Name, handle)
+					f.client.StorageV1().VolumeAttachments().Delete(ctx, csi.AttachmentName(handle, driverName, n.Name), metav1.DeleteOptions{})
+				}
+			}
+		}
+		for _, a := range lists[n.Name] {
+			holders[strings.TrimPrefix(string(a.Name), prefix)]++
 		}
 	}
 	for _, n := range nodes.Items {
@@ -131,12 +161,7 @@ func (f *fleet) attachPass(ctx context.Context) {
 			lists[n.Name] = append(lists[n.Name], v1.AttachedVolume{Name: name})
 		}
 		if changed[n.Name] {
-			list := lists[n.Name]
-			if list == nil {
-				list = []v1.AttachedVolume{}
-			}
-			b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
-			f.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, b, metav1.PatchOptions{}, "status")
+			tell(n.Name)
 		}
 	}
 }
@@ -177,14 +202,19 @@ func (f *fleet) wantedVolumes(ctx context.Context) map[string]map[string]string 
 	return want
 }
 
-// cleanNodes waits until no node has anything left.
-func (f *fleet) cleanNodes() {
+// cleanNodes waits until no node has anything left. Stuck is called once for a node that takes long.
+func (f *fleet) cleanNodes(stuck func(*world)) {
 	f.t.Helper()
 	for _, n := range f.nodes {
+		long, once := time.Now().Add(30*time.Second), stuck
 		for { // a pause after many failures is two minutes of a time that passes slowly on a busy machine
 			o := n.nodeObject()
 			if len(o.Status.VolumesInUse) == 0 && len(o.Status.VolumesAttached) == 0 && len(n.leftovers()) == 0 {
 				break
+			}
+			if once != nil && time.Now().After(long) {
+				once(n)
+				once = nil
 			}
 			if f.ctx.Err() != nil {
 				f.t.Fatalf("left behind on %s:\n%s\n%s", n.name, strings.Join(n.leftovers(), "\n"), n.describe())

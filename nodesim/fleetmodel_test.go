@@ -311,8 +311,12 @@ func (m *model) write() {
 			p, err := m.client.CoreV1().Pods(namespace).Get(m.ctx, name, metav1.GetOptions{})
 			if m.must(p, err); p.Status.Phase == v1.PodRunning {
 				m.eachClaim(p, func(volume, path string) {
-					err := m.disks.write(volume, path)
-					if errors.Is(err, fs.ErrNotExist) && m.failed.Load() {
+					write, quirk := m.disks.write, m.failed.Load()
+					if quirk {
+						write = m.disks.writeAgain
+					}
+					err := write(volume, path)
+					if errors.Is(err, fs.ErrNotExist) && quirk {
 						return // its kubelet could not read the claim after a restart and took the volume down: upstream's quirk
 					}
 					m.must(nil, err)
@@ -431,7 +435,14 @@ func (m *model) finish() {
 			}
 		}
 	}
-	m.cleanNodes()
+	// Another of upstream's quirks: a volume that was published when the claim could not be read for its expansion is
+	// forgotten if the next try fails for good. The next life finds it.
+	m.cleanNodes(func(n *world) {
+		if m.failed.Load() {
+			m.down(n)
+			m.restart(n)
+		}
+	})
 	if bad := m.watch.bad(); bad != "" {
 		m.t.Fatalf("%s\nsteps: %s", bad, strings.Join(m.steps, "; "))
 	}

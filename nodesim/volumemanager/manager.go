@@ -88,6 +88,7 @@ type Manager struct {
 	volumes *touched[UniqueName] // for the reconciler
 	touches *touched[types.UID]  // pods, for the populator
 	open    map[UniqueName]bool  // the reconciler's own: volumes to look at again though nothing touches them
+	turn    bool                 // the reconciler's own: an operation waits for its turn
 
 	changed   *bell         // rings at every change of either state
 	inUse     *bell         // rings when what volumesInUse should say may have changed

@@ -16,6 +16,9 @@ const (
 	maxPause   = 2*time.Minute + 2*time.Second
 	// A pause includes its last moment; it is over so much later.
 	pauseMargin = time.Millisecond
+	// Two operations that fail, each of which cuts the other's pause short, take turns no faster than this, which
+	// is how often the kubelet's loop comes round.
+	turn = 100 * time.Millisecond
 )
 
 // key says what an operation works on. An empty pod matches every pod of the volume.
@@ -36,13 +39,14 @@ func (e startError) Error() string { return string(e) }
 const (
 	errRunning      = startError("an operation for this volume is running")
 	errPaused       = startError("the pause after a failed operation is not over")
+	errTurn         = startError("another operation has just cut the pause of this one short")
 	errPrecondition = startError("the volume is not yet in the node's status")
 )
 
 // pending holds the operations that run, and those that failed for the sake of their pause.
 //
 //	(absent) --start--> running --ok--> (absent)
-//	                    running --error--> paused --pause over, or another operation--> running
+//	                    running --error--> paused --pause over, or another operation's turn--> running
 //
 // An operation conflicts with every entry whose key matches its own. A running match
 // wins; else the exact match governs the pause, or the first one there is.
@@ -63,6 +67,7 @@ type operation struct {
 	pause   time.Duration
 	ended   time.Time
 	due     time.Time // when its deadline comes; zero if it has none
+	cut     time.Time // when it last cut another's pause short
 	last    string    // the last error
 }
 
@@ -124,7 +129,10 @@ func (p *pending) start(k key, pod types.UID, name string) error {
 	case o.name == name && p.refuse(o):
 		return errPaused
 	case p.paused(o):
-		o.name, o.pause = name, 0
+		if since := p.clock.Since(o.cut); since >= 0 && since < turn {
+			return errTurn
+		}
+		o.name, o.pause, o.cut = name, 0, p.clock.Now()
 	}
 	o.running, o.key, o.pod = true, k, pod
 	p.pods[pod]++

@@ -53,6 +53,29 @@ func TestBackOff(t *testing.T) {
 	p.end(k, nil)
 }
 
+// TestTurns has two operations of one volume fail, as a mount for one pod and an unmount from another do while the driver is
+// away. Each cuts the other's pause short, but they must not take turns as fast as the processor can.
+func TestTurns(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	p := newPending(clock, func(UniqueName, types.UID) {})
+	runs := map[string]int{}
+	const steps = 2000
+	for range steps {
+		for name, k := range map[string]key{"mount": {"v", ""}, "unmount": {"v", "p"}} {
+			if err := p.start(k, "p", name); err == nil {
+				runs[name]++
+				p.end(k, errors.New("the driver is away"))
+			} else if !errors.Is(err, errPaused) && !errors.Is(err, errTurn) {
+				t.Fatal(err)
+			}
+		}
+		clock.SetTime(clock.Now().Add(time.Millisecond))
+	}
+	if most := steps/100 + 2; runs["mount"]+runs["unmount"] > most || min(runs["mount"], runs["unmount"]) < 5 {
+		t.Errorf("in two seconds they ran %v", runs)
+	}
+}
+
 // TestClockSetBack: the end of a pause is told again to who has to wait again.
 func TestClockSetBack(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))

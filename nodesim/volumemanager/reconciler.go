@@ -35,6 +35,7 @@ func (m *Manager) pass(ctx context.Context) time.Duration {
 	var again time.Duration
 	names := m.lookAt() // before ready: the gate touches everything after it has opened
 	ready := m.ready()
+	m.turn = false
 	if ready && m.unmountVolumes(ctx, names) {
 		again = retryStuck
 	}
@@ -47,6 +48,9 @@ func (m *Manager) pass(ctx context.Context) time.Duration {
 	}
 	if !m.confirmOwed(ctx) {
 		again = soonest(again, retryOwed)
+	}
+	if m.turn {
+		again = soonest(again, turn)
 	}
 	return again
 }
@@ -110,6 +114,7 @@ func (m *Manager) keepOpen(name UniqueName, err error) {
 	if err != nil && !errors.Is(err, errRunning) && !errors.Is(err, errPaused) {
 		m.open[name] = true
 	}
+	m.turn = m.turn || errors.Is(err, errTurn)
 }
 
 // mountVolumes brings up what is wanted and not there. It returns when to try again what could not even be begun, zero for never.
