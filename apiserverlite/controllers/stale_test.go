@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"drydock.dev/drydock/apiserverlite/controllers/control"
 )
 
 // TestStaleCaches has each controller work from caches that are behind, or makes a change that is easily taken for no
@@ -35,9 +37,11 @@ func TestStaleCaches(t *testing.T) {
 		{"a foreign pod stands in a stateful set's place", podInTheWay},
 		{"a claim of a stateful set goes", claimOfSetGoes},
 		{"what a pod was before it was deleted is seen late", staleRemoval},
+		{"time is advanced while a pod that was made is not seen", timeJumps},
 		{"a pod tolerates a taint for less long", shorterToleration},
 		{"a forged root certificate comes before its predecessor's end is seen", forgedRootCertificate},
 		{"a node is made again", nodeMadeAgain},
+		{"a node's use of a volume is seen late", staleUse},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.play(newStill(t)) })
@@ -269,6 +273,25 @@ func staleRemoval(w *still) {
 	}
 }
 
+func timeJumps(w *still) {
+	w.held.Hold("pods")
+	sets := w.client.AppsV1().ReplicaSets("default")
+	_, err := sets.Create(w.ctx, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "crowd"}, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2),
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: workloadTemplate("one")}}, metav1.CreateOptions{})
+	w.check(err)
+	w.settle()
+	w.clock().Advance(time.Hour)
+	w.settle()
+	if pods := w.web(); len(pods) != 2 {
+		w.t.Errorf("%d pods for two", len(pods))
+	}
+	w.held.LetGo()
+	w.settle()
+	if pods := w.web(); len(pods) != 2 {
+		w.t.Errorf("%d pods for two at last", len(pods))
+	}
+}
+
 func shorterToleration(w *still) {
 	w.addNode("n1", 1)
 	p := pod("p")
@@ -332,5 +355,48 @@ func nodeMadeAgain(w *still) {
 	w.check(err)
 	if list := attached(); len(list) != 1 {
 		w.t.Errorf("the new node is told of %v", list)
+	}
+}
+
+// staleUse deletes a pod by force whose volume the node uses, which the controller has not seen: no other node may get it.
+func staleUse(w *still) {
+	defer w.plays(w.provisioner, w.attacher)()
+	w.addNode("n1", 2)
+	w.addNode("n2", 2)
+	w.addClass("fast", storagev1.VolumeBindingImmediate)
+	c := w.addClaim("data", "fast")
+	w.settle()
+	w.addPodOn("first", "n1", "data")
+	w.settle()
+	name := control.UniqueName(driver, "vol-"+string(c.UID))
+	w.held.Hold("nodes")
+	w.setInUse("n1", name)
+	w.check(w.client.CoreV1().Pods("default").Delete(w.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	w.settle()
+	w.addPodOn("second", "n2", "data")
+	holders := func() (out []string) {
+		w.settle()
+		l, err := w.client.StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+		w.check(err)
+		for _, va := range l.Items {
+			out = append(out, va.Spec.NodeName)
+		}
+		return out
+	}
+	if got := holders(); !slices.Equal(got, []string{"n1"}) {
+		w.t.Errorf("attached to %v while n1 uses it", got)
+	}
+	w.held.LetGo()
+	if got := holders(); !slices.Equal(got, []string{"n1"}) {
+		w.t.Errorf("attached to %v while n1 uses it and that was seen", got)
+	}
+	n, err := w.client.CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
+	w.check(err)
+	if len(n.Status.VolumesAttached) != 1 {
+		w.t.Errorf("n1 is told of %v", n.Status.VolumesAttached)
+	}
+	w.setInUse("n1")
+	if got := holders(); !slices.Equal(got, []string{"n2"}) {
+		w.t.Errorf("at last attached to %v", got)
 	}
 }

@@ -87,6 +87,8 @@ func (c *Controller) makeAttachment(ctx context.Context, p place, v *corev1.Pers
 	})
 }
 
+var errInUse = errors.New("the node still uses it")
+
 // detachment is one detach operation.
 type detachment struct {
 	place
@@ -151,9 +153,19 @@ func (c *Controller) detach(ctx context.Context, key opKey, d detachment) {
 	err := c.removeAttachment(spanCtx, d, label)
 	span.End("", err)
 	end(func() {
-		if err == nil {
+		switch {
+		case err == nil:
 			c.actual.detached(d.place)
-		} else {
+		case errors.Is(err, errInUse):
+			// Nothing was done: what was known of the node was old. It holds the volume as before, so that no other
+			// node gets it. Upstream takes it for uncertain then, and leaves it to the attacher to refuse.
+			if at := c.actual.list[d.place]; at != nil {
+				at.reported, at.inUse, at.assumed = was, true, false
+				if was {
+					c.reportSoon(d.Node)
+				}
+			}
+		default:
 			// Half done, perhaps. It is reported again only after an attach that succeeds.
 			c.actual.uncertain(d.Volume, d.Node, nil)
 		}
@@ -168,7 +180,7 @@ func (c *Controller) removeAttachment(ctx context.Context, d detachment, label s
 			return err
 		}
 		if slices.Contains(inUse, d.Volume) {
-			return fmt.Errorf("detach volume %s from %s: the node still uses it", label, d.Node)
+			return fmt.Errorf("detach volume %s from %s: %w", label, d.Node, errInUse)
 		}
 	}
 	driver, handle, err := control.SplitUniqueName(d.Volume)

@@ -20,6 +20,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"drydock.dev/drydock/apiserverlite/controllers/control"
@@ -63,7 +64,7 @@ func New(env control.Env) *Controller {
 		nodes:   core.Nodes().Lister(),
 		pods:    core.Pods().Informer().GetIndexer(),
 		history: workload.History{Client: env.Client, Lister: apps.ControllerRevisions().Lister()},
-		pending: workload.Pending{Clock: env.Clock()},
+		pending: workload.Pending{Clock: clock.RealClock{}},
 		queue:   control.NewQueue[types.NamespacedName](env),
 	}
 	workload.IndexPods(core.Pods().Informer())

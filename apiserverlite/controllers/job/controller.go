@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"drydock.dev/drydock/apiserverlite/controllers/control"
@@ -72,7 +73,7 @@ func New(env control.Env) *Controller {
 		env:      env,
 		events:   env.Recorder("job-controller"),
 		pods:     pods.GetIndexer(),
-		pending:  workload.Pending{Clock: env.Clock()},
+		pending:  workload.Pending{Clock: clock.RealClock{}},
 		queue:    control.NewQueue[types.NamespacedName](env),
 		released: map[types.UID]bool{},
 		waits:    map[types.NamespacedName]failures{},

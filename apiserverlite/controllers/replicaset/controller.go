@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"drydock.dev/drydock/apiserverlite/controllers/control"
@@ -71,7 +72,7 @@ func newController(env control.Env, sets source) *Controller {
 		events:  env.Recorder(sets.reports),
 		sets:    sets,
 		pods:    core.Pods().Informer().GetIndexer(),
-		pending: workload.Pending{Clock: env.Clock()},
+		pending: workload.Pending{Clock: clock.RealClock{}},
 		queue:   control.NewQueue[types.NamespacedName](env),
 	}
 	workload.IndexPods(core.Pods().Informer())

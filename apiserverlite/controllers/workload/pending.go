@@ -16,6 +16,7 @@ const patience = 30 * time.Second
 // Pending remembers what a controller has written and its cache has not shown yet, so that it does not do the
 // same again from an old picture. It is safe for concurrent use.
 type Pending struct {
+	// Clock is real time: watches do not get faster when the lab's clock is advanced.
 	Clock clock.PassiveClock
 
 	mu    sync.Mutex
