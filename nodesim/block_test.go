@@ -76,6 +76,31 @@ func TestBlockVolume(t *testing.T) {
 	w.wantCalls("Stage vol-1", "Publish vol-1", "Unpublish vol-1", "Unstage vol-1", "Detach vol-1")
 }
 
+// TestFoundBlockDeviceThatIsRefused: a block device was staged when the kubelet died, and is refused by the driver when
+// the next one stages it again. It is unstaged all the same once no pod wants it, and not detached before.
+func TestFoundBlockDeviceThatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hurry()
+	w.addVolume("c", "vol-1", asBlock)
+	w.guest.set(failing("Publish", codes.Internal, -1), nil)
+	w.startKubelet()
+	w.createPod(blockPod("p", "c"))
+	w.waitEvent("FailedMapVolume: MapVolume.MapPodDevice failed")
+	w.killKubelet()
+	w.guest.set(failing("Stage", codes.Internal, -1), nil)
+	w.startKubelet()
+	w.waitEvent("told to fail Stage vol-1")
+	w.deletePod("p")
+	w.waitGone("p")
+	w.waitCall("Detach vol-1", 1)
+	calls := w.guest.log()
+	if u := slices.Index(calls, "Unstage vol-1"); u < 0 || u > slices.Index(calls, "Detach vol-1") {
+		t.Errorf("calls %v", calls)
+	}
+	w.checkClean()
+}
+
 // The way down: what the pod has goes in the contrary order of the way up, and each step is left standing by a failure of the one before.
 func TestBlockTeardownOrder(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,8 @@ func (m *Manager) mapVolume(ctx context.Context, w wanted, mapper volumeplugin.M
 	global := mapper.GlobalMapPath()
 	var staging string
 	if v, _ := m.actual.get(w.Volume); v.Device != DeviceGloballyMounted {
-		if staging, err = mapper.SetUpDevice(ctx); err != nil {
+		_, _, found := m.actual.pair(w.Volume, w.Pod.UID)
+		if staging, err = mapper.SetUpDevice(ctx, found); err != nil {
 			m.markDeviceError(w, devicePath, global, err)
 			return stepError("MapVolume.SetUpDevice failed", name, err)
 		}

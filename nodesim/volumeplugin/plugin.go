@@ -167,7 +167,8 @@ type Mapper interface {
 	GlobalMapPath() string
 	// PodDeviceMapPath is the directory of the pod's link, and the link's name.
 	PodDeviceMapPath() (dir, name string)
-	SetUpDevice(ctx context.Context) (stagingPath string, err error)
+	// SetUpDevice: found says that the device was found on disk and may be up, so that a failure must leave what it takes to take it down.
+	SetUpDevice(ctx context.Context, found bool) (stagingPath string, err error)
 	MapPodDevice(ctx context.Context) (devicePath string, err error)
 	// StagingPath is where the device is staged, if it is.
 	StagingPath() string

@@ -117,8 +117,10 @@ func (b *block) client() (*client, error) {
 	return c, nil
 }
 
-// SetUpDevice stages the volume; without staging by the driver it does nothing.
-func (b *block) SetUpDevice(ctx context.Context) (string, error) {
+// SetUpDevice stages the volume; without staging by the driver it does nothing. After a
+// final error its directories go, unless the device was found on disk: it may be staged,
+// and without the data file nobody could unstage it. The kubelet removes them all the same.
+func (b *block) SetUpDevice(ctx context.Context, found bool) (string, error) {
 	src := b.spec.PV.Spec.CSI
 	pub, err := b.p.publishContext(ctx, b.handle, b.driver)
 	if err != nil {
@@ -150,7 +152,7 @@ func (b *block) SetUpDevice(ctx context.Context) (string, error) {
 	err = c.stage(ctx, access{block: true, mode: firstMode(b.spec.PV)}, r)
 	b.p.host.Point(pointBlockStaged, b.handle)
 	if err != nil {
-		if volumeplugin.ClassOf(err) == volumeplugin.Final {
+		if volumeplugin.ClassOf(err) == volumeplugin.Final && !found {
 			if e := b.removeDirs(); e != nil {
 				b.p.host.Log.Warn().Err(e).Str("volume", b.handle).Msg("clean up after a failed stage")
 			}
