@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -496,11 +497,18 @@ func TestGzipOfLargeAnswers(t *testing.T) {
 	if _, err := c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "small"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"big": "gzip", "small": ""} {
-		req, _ := http.NewRequest("GET", f.http.URL+nsPath+"/configmaps/"+name, nil)
-		req.Header.Set("Accept-Encoding", "gzip") // set by hand, the transport does not decode
-		if resp := f.do(t, req); resp.Header.Get("Content-Encoding") != want {
-			t.Errorf("%s: %q", name, resp.Header.Get("Content-Encoding"))
+	for _, c := range []struct{ name, from, accept, want string }{
+		{"big", "192.0.2.1:1", "gzip", "gzip"}, {"small", "192.0.2.1:1", "gzip", ""}, {"big", "192.0.2.1:1", "", ""},
+		{"big", "127.0.0.1:1", "gzip", ""}, // Go's transport says so by itself
+		{"big", "127.0.0.1:1", "deflate, gzip", "gzip"}, {"big", "[::1]:1", "gzip;q=1", "gzip"}, {"small", "127.0.0.1:1", "deflate, gzip", ""},
+	} {
+		req := httptest.NewRequest("GET", nsPath+"/configmaps/"+c.name, nil)
+		req.RemoteAddr = c.from
+		req.Header.Set("Accept-Encoding", c.accept)
+		rec := httptest.NewRecorder()
+		f.Handler().ServeHTTP(rec, req)
+		if got := rec.Header().Get("Content-Encoding"); rec.Code != 200 || got != c.want {
+			t.Errorf("%v: %d, %q", c, rec.Code, got)
 		}
 	}
 	if cm, err := c.Get(ctx, "big", metav1.GetOptions{}); err != nil || len(cm.Data["k"]) != 200<<10 {

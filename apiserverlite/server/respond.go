@@ -1,11 +1,9 @@
 package server
 
 import (
-	"compress/gzip"
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,36 +77,4 @@ func outputFor(r *http.Request) output {
 		return output{pretty: true}
 	}
 	return out
-}
-
-// gzipFrom is the size from which compressing costs less than sending.
-const gzipFrom = 128 << 10
-
-// send writes a complete answer.
-func send(w http.ResponseWriter, r *http.Request, code int, contentType string, parts ...[]byte) {
-	size := 0
-	for _, p := range parts {
-		size += len(p)
-	}
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	if size >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
-		w.WriteHeader(code)
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
-		for _, p := range parts {
-			_, _ = z.Write(p) // a client that is gone needs no answer
-		}
-		_ = z.Close()
-		return
-	}
-	h.Set("Content-Length", strconv.Itoa(size))
-	w.WriteHeader(code)
-	if r.Method == http.MethodHead {
-		return
-	}
-	for _, p := range parts {
-		_, _ = w.Write(p) // a client that is gone needs no answer
-	}
 }

@@ -92,15 +92,18 @@ func measureCreates(b *testing.B, name, media string, n, clients int, ours, thei
 	better(b, "creates in "+name, rates[ours][rounds/2]/rates[theirs][rounds/2], mine, peers)
 }
 
+// measureLists also has a server that sends the bytes of the one answer: what the client itself takes to read it.
 func measureLists(b *testing.B, name, media string, ours, theirs *side) {
 	b.Helper()
+	floor := startListFloor(b, ours, media)
 	times := map[*side][]time.Duration{}
 	for range rounds {
-		for _, s := range []*side{ours, theirs} {
+		for _, s := range []*side{ours, theirs, floor} {
 			times[s] = append(times[s], lists(b, s.client(b, media), 2)...)
 		}
 	}
-	mine, peers := quantile(times[ours], .5), quantile(times[theirs], .5)
+	mine, peers, least := quantile(times[ours], .5), quantile(times[theirs], .5), quantile(times[floor], .5)
+	b.Logf("list of 5,000 in %s of a server that only sends the bytes: %s; ours takes %.2f times as long", name, ms(least), float64(mine)/float64(least))
 	better(b, "list of 5,000 in "+name, float64(peers)/float64(mine), ms(mine), ms(peers))
 }
 

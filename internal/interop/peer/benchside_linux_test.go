@@ -143,6 +143,27 @@ func startFloor(b *testing.B) *side {
 	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}}
 }
 
+// startListFloor is a server that answers everything with what another one answers to the list.
+func startListFloor(b *testing.B, of *side, media string) *side {
+	b.Helper()
+	c, ok := of.client(b, media).CoreV1().RESTClient().(*rest.RESTClient)
+	if !ok {
+		b.Fatal("client-go has another client")
+	}
+	body, err := c.Get().Namespace(benchNamespace).Resource("configmaps").DoRaw(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", media)
+		w.Write(body)
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	b.Cleanup(s.Close)
+	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}}
+}
+
 // memory is what processes have of the machine's, in MB. Pages of the program's file belong to the file: the
 // kernel maps as much of it as it has at hand, and takes them back when it likes.
 type memory struct{ own, file int }
