@@ -31,9 +31,22 @@ import (
 // config is how the tests reach the one cluster that they share. Set once, before any test runs.
 var config *rest.Config
 
+// elsewhere names the kubeconfig of another API server, without controllers, that the tests are to ask instead:
+// internal/interop/peer has one of upstream's, to see that they ask for what upstream gives.
+var elsewhere = os.Getenv("DRYDOCK_CONFORMANCE_OF")
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if elsewhere != "" {
+		var err error
+		if config, err = clientcmd.BuildConfigFromFlags("", elsewhere); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		config.QPS, config.UserAgent = -1, "conformance"
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("/tmp", "ddc")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -88,6 +101,12 @@ func newWorld(t *testing.T) *world {
 		ns: fmt.Sprintf("conformance-%d", namespaces.Add(1))}
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}, metav1.CreateOptions{})
 	w.must(err)
+	if elsewhere != "" {
+		_, err := client.CoreV1().ServiceAccounts(w.ns).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+		w.must(err)
+		_, err = client.CoreV1().ConfigMaps(w.ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}}, metav1.CreateOptions{})
+		w.must(err)
+	}
 	await(w, core("serviceaccounts"), w.ns, "default", "to be made", func(a *corev1.ServiceAccount) bool { return a != nil })
 	return w
 }
