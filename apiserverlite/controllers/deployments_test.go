@@ -38,7 +38,9 @@ func (f front) arrived(n int32) *appsv1.Deployment {
 
 func says(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason string) func(*appsv1.Deployment) bool {
 	return func(d *appsv1.Deployment) bool {
-		return slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == kind && c.Status == status && c.Reason == reason })
+		return slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+			return c.Type == kind && c.Status == status && c.Reason == reason
+		})
 	}
 }
 
@@ -70,7 +72,9 @@ func TestPausedDeploymentIsKeptUp(t *testing.T) {
 	f.arrived(1)
 	f.change(`{"metadata":{"annotations":{"kubernetes.io/change-cause":"held"}},"spec":{"paused":true,"replicas":2}}`)
 	f.is("the pause", says(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentPaused"))
-	f.set("two", func(s *appsv1.ReplicaSet) bool { return s.Annotations["kubernetes.io/change-cause"] == "held" && s.Status.AvailableReplicas == 2 })
+	f.set("two", func(s *appsv1.ReplicaSet) bool {
+		return s.Annotations["kubernetes.io/change-cause"] == "held" && s.Status.AvailableReplicas == 2
+	})
 	f.change(`{"spec":{"revisionHistoryLimit":0}}`)
 	sets := f.client.AppsV1().ReplicaSets("default")
 	f.none("the old set", sets.Watch, func() (string, error) {
@@ -81,7 +85,9 @@ func TestPausedDeploymentIsKeptUp(t *testing.T) {
 		return "one of two", nil
 	})
 	f.change(`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"three"}]}}}}`)
-	f.is("the change to be seen", func(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == 0 })
+	f.is("the change to be seen", func(d *appsv1.Deployment) bool {
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == 0
+	})
 	f.change(`{"spec":{"paused":false}}`)
 	f.arrived(2)
 	f.set("three", func(s *appsv1.ReplicaSet) bool { return s.Status.AvailableReplicas == 2 })
@@ -138,7 +144,9 @@ func TestRecreateWaitsForPodsThatEnd(t *testing.T) {
 	f, pods := front{w}, w.client.CoreV1().Pods("default")
 	p := until(w, "pod", lister(pods.List), pods.Watch, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
 	f.change(toTwo)
-	f.set("one", func(s *appsv1.ReplicaSet) bool { return s.Status.Replicas == 0 && ptr.Deref(s.Status.TerminatingReplicas, 0) == 1 })
+	f.set("one", func(s *appsv1.ReplicaSet) bool {
+		return s.Status.Replicas == 0 && ptr.Deref(s.Status.TerminatingReplicas, 0) == 1
+	})
 	f.is("the pod that ends", func(d *appsv1.Deployment) bool { return ptr.Deref(d.Status.TerminatingReplicas, 0) == 1 })
 	sets, err := w.client.AppsV1().ReplicaSets("default").List(w.ctx, metav1.ListOptions{})
 	w.check(err)
