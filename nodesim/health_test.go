@@ -100,7 +100,7 @@ func TestVolumeHealthInPodStatus(t *testing.T) {
 	w := newWorld(t)
 	w.health = true
 	w.guest.caps = append(w.guest.caps, csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH)
-	w.hurryBy(200)
+	w.hurryBy(60)
 	w.addVolume("a", "h1")
 	w.startKubelet()
 	w.createPod(pod("p", "a"))
@@ -170,7 +170,7 @@ func TestHealthOfWhatDoesNotComeUp(t *testing.T) {
 			w.guest.ill.set(func(i *illness) {
 				i.volume = []*csipb.VolumeHealth_VolumeHealthEntry{ail(csipb.VolumeHealthErrorType_INACCESSIBLE, "Gone", "")}
 			})
-			w.hurryBy(200)
+			w.hurryBy(60)
 			w.addVolume("a", "h1")
 			w.startKubelet()
 			w.createPod(pod("p", "a"))
@@ -204,7 +204,7 @@ func TestStorageHealth(t *testing.T) {
 				AccessType: &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}},
 				AccessMode: &csipb.VolumeCapability_AccessMode{Mode: csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}}}
 	})
-	w.hurryBy(200)
+	w.hurryBy(60)
 	w.startKubelet()
 	of := func() []storagev1.StorageHealth {
 		n, err := w.client.StorageV1().CSINodes().Get(w.ctx, nodeName, metav1.GetOptions{})
@@ -234,7 +234,7 @@ func TestVolumeConditionAbnormal(t *testing.T) {
 	w := newWorld(t)
 	w.health = true
 	w.guest.caps = append(w.guest.caps, csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.VolumeCondition)
-	w.hurryBy(200)
+	w.hurryBy(60)
 	w.addVolume("a", "h1")
 	w.startKubelet()
 	w.createPod(pod("p", "a"))
