@@ -53,9 +53,11 @@ cross: ## compile the cloud for other systems ("check" looks at all of the modul
 	GOOS=darwin CGO_ENABLED=0 $(GO) build ./fakecloud/...
 	GOOS=windows CGO_ENABLED=0 $(GO) build ./fakecloud/...
 
-bench: build tools-run ## the performance claims, each against its floor in the same run
-	$(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./internal/bench
-	cd internal/interop/peer && DRYDOCK_BIN=$(CURDIR)/bin/drydock $(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) .
+bench: build tools-run ## the performance claims, each against its floor in the same run; fails if one is missed
+	@status=0; \
+	$(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./internal/bench || status=1; \
+	(cd internal/interop/peer && DRYDOCK_BIN=$(CURDIR)/bin/drydock $(GO) test -tags '$(TAGS)' -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) .) || status=1; \
+	exit $$status
 
 soak: ## long random runs
 	.ci/soak
