@@ -63,7 +63,7 @@ func (d *Driver) Conn() grpc.ClientConnInterface {
 func (d *Driver) within() *inprocess.Conn {
 	l := &local{methods: map[string]localMethod{}, handle: d.handle}
 	d.register(l)
-	return inprocess.New(l.serve)
+	return inprocess.New("driver "+d.cfg.Name, l.serve)
 }
 
 // register gives every service to the server.

@@ -62,7 +62,7 @@ func both(t *testing.T, s *script, play func(*testing.T, csi.IdentityClient, csi
 	t.Run("local", func(t *testing.T) {
 		l := &local{methods: map[string]localMethod{}, handle: handle}
 		csi.RegisterIdentityServer(l, s)
-		conn := inprocess.New(l.serve)
+		conn := inprocess.New("driver", l.serve)
 		base, cut := context.WithCancel(context.Background())
 		conn.Open(base)
 		defer conn.Wait()

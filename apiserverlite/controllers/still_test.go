@@ -15,11 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"drydock.dev/drydock/apiserverlite/controllers"
-	"drydock.dev/drydock/apiserverlite/registry"
-	"drydock.dev/drydock/apiserverlite/server"
-	"drydock.dev/drydock/apiserverlite/storage"
 	"drydock.dev/drydock/internal/held"
-	"drydock.dev/drydock/internal/lab"
 )
 
 // still is a world in a bubble of synctest: the API is reached without a network, time passes only
@@ -33,19 +29,7 @@ type still struct {
 // newStill is called within the bubble. The controllers run.
 func newStill(t *testing.T) *still {
 	t.Helper()
-	l := lab.New(lab.Options{})
-	reg, err := registry.NewWith(registry.Options{Clock: l.Clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := storage.Open(storage.Config{Durability: storage.Memory, Clock: l.Clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := server.New(server.Config{Store: store, Registry: reg, Lab: l, Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, store, srv := newAPI(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()

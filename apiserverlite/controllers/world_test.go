@@ -43,15 +43,9 @@ type world struct {
 	close  func()
 }
 
-// newWorld stands on the real server over HTTP, its state in memory.
-func newWorld(t *testing.T) *world {
+// newAPI makes the real server, its state in memory. The caller closes both.
+func newAPI(t *testing.T) (*lab.Lab, *storage.Store, *server.Server) {
 	t.Helper()
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() {
-		if !t.Failed() {
-			goleak.VerifyNone(t, before)
-		}
-	})
 	l := lab.New(lab.Options{})
 	reg, err := registry.NewWith(registry.Options{Clock: l.Clock})
 	if err != nil {
@@ -65,6 +59,19 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l, store, srv
+}
+
+// newWorld stands on the real server over HTTP, its state in memory.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			goleak.VerifyNone(t, before)
+		}
+	})
+	l, store, srv := newAPI(t)
 	http := httptest.NewServer(srv.Handler())
 	cfg := &rest.Config{Host: http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + ",application/json"}}
 	hc, err := rest.HTTPClientFor(cfg)

@@ -20,17 +20,18 @@ import (
 // Serve answers one call: it reads request and returns the answer, or an error that is a status.
 type Serve func(ctx context.Context, method string, request proto.Message) (proto.Message, error)
 
-// Conn is a grpc.ClientConnInterface. Its zero value takes no calls.
+// Conn is a grpc.ClientConnInterface. Make it with New.
 type Conn struct {
-	serve Serve
+	server string // for people
+	serve  Serve
 
 	mu    sync.Mutex
 	base  context.Context // guarded by mu: of the calls; nil while none are taken
 	calls sync.WaitGroup  // added to under mu
 }
 
-// New returns a connection that takes no calls yet.
-func New(serve Serve) *Conn { return &Conn{serve: serve} }
+// New returns a connection to a server, named for people, that takes no calls yet.
+func New(server string, serve Serve) *Conn { return &Conn{server: server, serve: serve} }
 
 // Open takes calls until base ends or Close is called.
 func (c *Conn) Open(base context.Context) {
@@ -92,7 +93,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, request, reply any, _ 
 	}
 	call, base, end := c.begin(ctx)
 	if call == nil {
-		return status.Error(codes.Unavailable, "the server takes no calls")
+		return status.Errorf(codes.Unavailable, "call %s: %s takes no calls: it is not running", method, c.server)
 	}
 	type outcome struct {
 		message proto.Message
@@ -119,7 +120,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, request, reply any, _ 
 	}
 	switch {
 	case o.late:
-		return status.Error(codes.Unavailable, "the server ended in the middle of the call")
+		return status.Errorf(codes.Unavailable, "call %s: %s ended in the middle of it", method, c.server)
 	case o.err != nil:
 		return o.err
 	}

@@ -86,7 +86,7 @@ func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 		return nil, fmt.Errorf("start CSI proxy for %s: %w", cfg.Target, err)
 	}
 	p := &Proxy{cfg: cfg, listener: l, upstream: &upstream{path: cfg.Target}}
-	p.within = inprocess.New(p.call)
+	p.within = inprocess.New("CSI proxy on "+cfg.Listen, p.call)
 	return p, nil
 }
 
