@@ -5,24 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
 
-// The targets are five times what a generic API server on etcd did on a machine of this class when they were set:
-// 190 creates/s with one client and 570 with 16, a list of 5,000 in 550 ms, the slowest of a hundred events after 23 ms. Memory is
-// held against upstream's server in this run. Each line also tells what that server does in this run, which on a machine
-// where the disk is fast is far better than those figures, and where it matters what the client alone takes.
+// The targets, against upstream's server in the same run.
 const (
-	timesBetter  = 5.0
+	timesBetter  = 5.0 // on creates, lists and the slowest of a hundred watch events
 	timesLighter = 2.0
 	rounds       = 3 // of each load, both servers in turn
-
-	creates1Target  = timesBetter * 190
-	creates16Target = timesBetter * 570
-	listTarget      = 550 * time.Millisecond / timesBetter
-	watchTarget     = 23 * time.Millisecond / timesBetter
 )
 
 const (
@@ -47,15 +38,20 @@ func BenchmarkAPI(b *testing.B) {
 		b.Logf("ready in %s", ms(ours.ready))
 		prepare(b, ours)
 		prepare(b, theirs)
-		for _, media := range []string{asJSON, asProtobuf} {
-			measureCreates(b, media, 150, 1, creates1Target, ours, theirs)
-			measureCreates(b, media, 600, 16, creates16Target, ours, theirs)
+		for _, load := range []struct {
+			name, media string
+			n, clients  int
+		}{
+			{"json, 1 client", asJSON, 150, 1}, {"json, 16 clients", asJSON, 600, 16},
+			{"protobuf, 1 client", asProtobuf, 150, 1}, {"protobuf, 16 clients", asProtobuf, 600, 16},
+		} {
+			measureCreates(b, load.name, load.media, load.n, load.clients, ours, theirs)
 		}
 		for _, s := range []*side{ours, theirs} {
 			creates(b, s.client(b, asProtobuf), s.next(5000-s.made), 16)
 		}
-		measureLists(b, asJSON, ours, theirs)
-		measureLists(b, asProtobuf, ours, theirs)
+		measureLists(b, "json", asJSON, ours, theirs)
+		measureLists(b, "protobuf", asProtobuf, ours, theirs)
 		for _, s := range []*side{ours, theirs} {
 			conflicts(b, s)
 		}
@@ -64,9 +60,9 @@ func BenchmarkAPI(b *testing.B) {
 		for _, s := range []*side{ours, theirs} {
 			creates(b, s.client(b, asProtobuf), s.next(8000-s.made), 16)
 		}
-		b.Logf("with 8,000 objects, in the midst of work: %s; upstream's %s", ours.memory(b), theirs.memory(b))
-		time.Sleep(5 * time.Second) // at rest, each gives back what it will
 		lighter(b, "memory with 8,000 objects", ours, theirs)
+		time.Sleep(5 * time.Second) // at rest, each gives back what it will
+		lighter(b, "the same at rest", ours, theirs)
 		creates(b, ours.client(b, asProtobuf), ours.next(50000-ours.made), 16)
 		b.Logf("with 50,000 objects: %s", ours.memory(b))
 		for name, media := range map[string]string{"json": asJSON, "protobuf": asProtobuf} {
@@ -79,7 +75,7 @@ func BenchmarkAPI(b *testing.B) {
 	}
 }
 
-func measureCreates(b *testing.B, media string, n, clients int, target float64, ours, theirs *side) {
+func measureCreates(b *testing.B, name, media string, n, clients int, ours, theirs *side) {
 	b.Helper()
 	rates, times := map[*side][]float64{}, map[*side][]time.Duration{}
 	for range rounds {
@@ -92,12 +88,12 @@ func measureCreates(b *testing.B, media string, n, clients int, target float64, 
 		slices.Sort(rates[s])
 		return fmt.Sprintf("%.0f/s, p50 %s, p99 %s", rates[s][rounds/2], ms(quantile(times[s], .5)), ms(quantile(times[s], .99)))
 	}
-	mine, peers := rates[ours][rounds/2], rates[theirs][rounds/2]
-	verdict(b, fmt.Sprintf("creates, %s, %d at once", form(media), clients), fmt.Sprintf("%s (target %.0f/s); %.1f times upstream's in this run: %s", words(ours), target, mine/peers, words(theirs)), mine >= target)
+	mine, peers := words(ours), words(theirs)
+	better(b, "creates in "+name, rates[ours][rounds/2]/rates[theirs][rounds/2], mine, peers)
 }
 
 // measureLists also has a server that sends the bytes of the one answer: what the client itself takes to read it.
-func measureLists(b *testing.B, media string, ours, theirs *side) {
+func measureLists(b *testing.B, name, media string, ours, theirs *side) {
 	b.Helper()
 	floor := startListFloor(b, ours, media)
 	times := map[*side][]time.Duration{}
@@ -107,11 +103,12 @@ func measureLists(b *testing.B, media string, ours, theirs *side) {
 		}
 	}
 	mine, peers, least := quantile(times[ours], .5), quantile(times[theirs], .5), quantile(times[floor], .5)
-	verdict(b, "list of 5,000, "+form(media), fmt.Sprintf("%s (target %s); the client alone %s, upstream's in this run %s", ms(mine), ms(listTarget), ms(least), ms(peers)), mine <= listTarget)
+	b.Logf("list of 5,000 in %s of a server that only sends the bytes: %s; ours takes %.2f times as long", name, ms(least), float64(mine)/float64(least))
+	better(b, "list of 5,000 in "+name, float64(peers)/float64(mine), ms(mine), ms(peers))
 }
 
 // measureWatches also has a server that does nothing but pass on the bytes: what the watching clients
-// themselves take of the machine. Where that is more than the target, no server can meet it, and none is judged.
+// themselves take of the machine.
 func measureWatches(b *testing.B, watches, events int, ours, theirs *side) {
 	b.Helper()
 	floor := startFloor(b)
@@ -124,16 +121,14 @@ func measureWatches(b *testing.B, watches, events int, ours, theirs *side) {
 	words := func(s *side) string {
 		return fmt.Sprintf("p50 %s, p99 %s", ms(quantile(times[s], .5)), ms(quantile(times[s], .99)))
 	}
-	what := fmt.Sprintf("event at %d watches", watches)
-	said := fmt.Sprintf("%s (target p99 %s); the clients alone %s, upstream's in this run %s", words(ours), ms(watchTarget), words(floor), words(theirs))
-	if quantile(times[floor], .99) > watchTarget {
-		line("----", what, said)
-		return
-	}
-	verdict(b, what, said, quantile(times[ours], .99) <= watchTarget)
+	b.Logf("%d watches of a server that only passes on bytes: %s", watches, words(floor))
+	better(b, fmt.Sprintf("p99 of an event at %d watches", watches), float64(quantile(times[theirs], .99))/float64(quantile(times[ours], .99)), words(ours), words(theirs))
 }
 
-func form(media string) string { return media[strings.LastIndexAny(media, "/.")+1:] }
+func better(b *testing.B, what string, ratio float64, ours, theirs string) {
+	b.Helper()
+	verdict(b, what, fmt.Sprintf("%.1f times as good: %s; upstream's %s", ratio, ours, theirs), ratio >= timesBetter)
+}
 
 func lighter(b *testing.B, what string, ours, theirs *side) {
 	b.Helper()
@@ -149,10 +144,8 @@ func verdict(b *testing.B, what, words string, ok bool) {
 		mark = "MISS"
 		b.Fail()
 	}
-	line(mark, what, words)
+	fmt.Printf("%s %-30s %s\n", mark, what, words)
 }
-
-func line(mark, what, words string) { fmt.Printf("%s %-30s %s\n", mark, what, words) }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
 
