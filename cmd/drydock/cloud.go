@@ -118,6 +118,9 @@ func (f *cloudFlags) run(cmd *cobra.Command) (err error) {
 	fmt.Fprintf(out, "cloud is ready: %s\n\n  export DIGITALOCEAN_API_URL=%s\n  export DIGITALOCEAN_ACCESS_TOKEN=%s\n  device links  %s\n  stop          Ctrl-C\n",
 		c.Reason, c.URL(), quote(c.Token), c.Layout.Links("DROPLET"))
 	announceReady()
+	if err := host.GiveBackStart(); err != nil {
+		log.Warn().Err(err).Msg("more memory stays resident than is needed")
+	}
 	<-cmd.Context().Done()
 	return nil
 }

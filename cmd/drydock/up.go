@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -136,7 +135,9 @@ func (f *flags) runCluster(cmd *cobra.Command, then func(context.Context, *clust
 	}
 	announceReady()
 	accounted = true
-	debug.FreeOSMemory() // the start leaves more garbage than an idle cluster makes in an hour
+	if err := host.GiveBackStart(); err != nil {
+		o.Log.Warn().Err(err).Msg("more memory stays resident than is needed")
+	}
 	return then(cmd.Context(), c, out)
 }
 
