@@ -146,6 +146,10 @@ func TestFindsDamage(t *testing.T) {
 		"UPDATE objects SET res = 99",
 		"UPDATE meta SET v = 0 WHERE k = 'rv'",
 		"DELETE FROM meta WHERE k = 'rv'",
+		"DELETE FROM objects WHERE name = 'b'",
+		"UPDATE resources SET name = 'configmats'",
+		"UPDATE resources SET name = x'01'",
+		"ALTER TABLE objects RENAME COLUMN rv TO rw",
 	} {
 		t.Run(sql, func(t *testing.T) {
 			path := tempPath(t)

@@ -1,12 +1,19 @@
 package storage
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // forms keeps what was encoded once for all who ask. Its zero value is ready.
 type forms struct {
 	mu  sync.Mutex
-	all []form // guarded by mu
+	all []form // guarded by mu, the oldest first
 }
+
+// mostForms is more than there are of one state of a kind. Each change of a definition brings new names for those of its
+// objects, which may live for long: the oldest go.
+const mostForms = 16
 
 type form struct {
 	formName
@@ -29,6 +36,9 @@ func (f *forms) get(name formName, encode func() ([]byte, error)) ([]byte, error
 	b, err := encode()
 	if err != nil {
 		return nil, err
+	}
+	if len(f.all) == mostForms {
+		f.all = slices.Delete(f.all, 0, 1)
 	}
 	f.all = append(f.all, form{name, b})
 	return b, nil

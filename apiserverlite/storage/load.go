@@ -38,14 +38,21 @@ func load(db *database, c codec) (*contents, error) {
 		return nil, explain(err)
 	}
 	out := &contents{revision: Revision(rev), ids: map[schema.GroupResource]int{}, rows: map[schema.GroupResource]int64{}}
-	if out.meta, err = loadMeta(db); err != nil {
+	var recorded string
+	if out.meta, recorded, err = loadMeta(db); err != nil {
 		return nil, explain(err)
 	}
 	byRow := map[int64]schema.GroupResource{}
 	err = db.query("SELECT id, grp, name FROM resources ORDER BY id", func(v []driver.Value) error {
-		gr := schema.GroupResource{Group: v[1].(string), Resource: v[2].(string)}
-		byRow[v[0].(int64)] = gr
-		out.rows[gr] = v[0].(int64)
+		id, isID := v[0].(int64)
+		group, isGroup := v[1].(string)
+		name, isName := v[2].(string)
+		if !isID || !isGroup || !isName {
+			return fmt.Errorf("%w: a resource is %v, %v, %v", ErrCorrupt, v[0], v[1], v[2])
+		}
+		gr := schema.GroupResource{Group: group, Resource: name}
+		byRow[id] = gr
+		out.rows[gr] = id
 		out.ids[gr] = len(out.trees)
 		out.trees = append(out.trees, newTree())
 		return nil
@@ -60,19 +67,27 @@ func load(db *database, c codec) (*contents, error) {
 	for _, e := range entries {
 		out.trees[out.ids[e.Key.Resource]].ReplaceOrInsert(e)
 	}
-	return out, nil
+	if clean == 0 {
+		return out, nil
+	}
+	have := takeInventory(out.revision, out.rows, func(gr schema.GroupResource) int { return out.trees[out.ids[gr]].Len() }, out.meta)
+	return out, have.check(recorded)
 }
 
-func loadMeta(db *database) (map[string][]byte, error) {
-	out := map[string][]byte{}
-	return out, db.query("SELECT k, v FROM meta", func(v []driver.Value) error {
+// loadMeta returns what SetMeta has kept, and the inventory that was recorded.
+func loadMeta(db *database) (kept map[string][]byte, recorded string, err error) {
+	kept = map[string][]byte{}
+	err = db.query("SELECT k, v FROM meta", func(v []driver.Value) error {
 		k, _ := v[0].(string)
 		b, isBlob := v[1].([]byte)
 		if name, own := strings.CutPrefix(k, metaPrefix); own && isBlob {
-			out[name] = b
+			kept[name] = b
+		} else if k == metaInventory {
+			recorded, _ = v[1].(string)
 		}
 		return nil
 	})
+	return kept, recorded, err
 }
 
 func newTree() *tree { return btree.NewG(32, less) }

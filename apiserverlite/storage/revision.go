@@ -60,13 +60,16 @@ func reserve(db *database, mark Revision) error {
 	return nil
 }
 
-// markClean records an end after which the counter can go on without a jump.
-func markClean(db *database, last Revision) error {
+// markClean records an end after which the counter can go on without a jump, and what there is.
+func markClean(db *database, last Revision, there inventory) error {
 	if err := db.exec("BEGIN IMMEDIATE"); err != nil {
 		return explain(err)
 	}
 	defer db.rollback()
 	if err := db.run("UPDATE meta SET v = ? WHERE k = 'rv'", int64(last)); err != nil {
+		return explain(err)
+	}
+	if err := db.run(sqlMeta, metaInventory, there.String()); err != nil {
 		return explain(err)
 	}
 	if err := db.run("UPDATE meta SET v = 1 WHERE k = 'clean'"); err != nil {

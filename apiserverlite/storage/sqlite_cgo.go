@@ -5,6 +5,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 )
@@ -23,9 +24,12 @@ func copyInto(dst, src connection) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.Step(-1)
+	whole, err := b.Step(-1)
 	if ferr := b.Finish(); err == nil {
 		err = ferr
+	}
+	if err == nil && !whole { // the only end that is none, and no error to the library
+		err = sqlite3.Error{Code: sqlite3.ErrBusy}
 	}
 	return err
 }
@@ -42,6 +46,10 @@ func explain(err error) error {
 		return err
 	}
 	switch e.Code {
+	case sqlite3.ErrError: // our statements are sound, so the schema is not
+		if strings.HasPrefix(e.Error(), "no such ") {
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB, sqlite3.ErrFormat:
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case sqlite3.ErrFull:

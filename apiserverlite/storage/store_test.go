@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -86,6 +87,25 @@ func TestWriteIsVisibleAndKept(t *testing.T) {
 	}
 	if v, _ := s.Meta("k"); string(v) != "v" {
 		t.Fatalf("meta is %q", v)
+	}
+}
+
+// TestFormsAreBounded: an object that outlives many states of its definition keeps the bytes of the latest.
+func TestFormsAreBounded(t *testing.T) {
+	s := mustOpen(t, Config{Durability: Memory})
+	e := put(t, s, "x", "a", "1", 0)
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		b, err := e.Encoded(name, func(runtime.Object) ([]byte, error) { return []byte(name), nil })
+		if err != nil || string(b) != name {
+			t.Fatalf("%q, %v", b, err)
+		}
+	}
+	if n := len(e.forms.all); n > mostForms {
+		t.Errorf("%d forms are kept", n)
+	}
+	if b := e.forms.known(formName{name: "99"}); string(b) != "99" {
+		t.Errorf("the latest is not kept: %q", b)
 	}
 }
 

@@ -123,4 +123,7 @@ func (s *Store) Meta(name string) ([]byte, bool) {
 }
 
 // metaPrefix keeps callers' names apart from the store's own.
-const metaPrefix = "x/"
+const (
+	metaPrefix    = "x/"
+	metaInventory = "inventory"
+)

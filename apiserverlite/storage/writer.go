@@ -254,7 +254,8 @@ func (w *writer) finish() error {
 		err = w.reconnect()
 	}
 	if err == nil {
-		err = markClean(w.db, w.last)
+		st := w.store.state.Load()
+		err = markClean(w.db, w.last, takeInventory(w.last, w.persisted, func(gr schema.GroupResource) int { return st.tree(gr).Len() }, w.store.meta))
 	}
 	if err == nil && w.store.cfg.Durability != Memory {
 		if err = w.db.exec("PRAGMA synchronous=FULL"); err == nil {
