@@ -88,16 +88,13 @@ func (unstructuredKinds) ConvertFieldLabel(_ schema.GroupVersionKind, label, val
 // writes tells whether a verb may have changed something.
 func writes(verb string) bool { return verb != "get" && verb != "list" && verb != "watch" }
 
-// custom is dispatch with what requests of definitions and their objects have beyond others.
-func (x *exchange) custom(ctx context.Context) (reply, error) {
-	isDefinition := x.res.GR() == definitionResource
-	if c := x.res.Custom; c != nil {
-		if c.Deprecation != "" {
-			x.warnings.add(c.Deprecation)
-		}
+// dispatch passes the request to its verb, with what requests of definitions and their objects have beyond others.
+func (x *exchange) dispatch(ctx context.Context) (reply, error) {
+	if c := x.res.Custom; c != nil && c.Deprecation != "" {
+		x.warnings.add(c.Deprecation)
 	}
 	rep, err := x.verb(ctx)
-	if err == nil && writes(x.in.verb) && (isDefinition || x.res.Custom != nil) {
+	if err == nil && writes(x.in.verb) && (x.res.GR() == definitionResource || x.res.Custom != nil) {
 		x.s.afterWrite(ctx)
 	}
 	return rep, err

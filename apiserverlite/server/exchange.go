@@ -8,7 +8,10 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"drydock.dev/drydock/apiserverlite/registry"
@@ -26,6 +29,8 @@ type exchange struct {
 	user     User
 	out      output
 	query    url.Values
+	time     context.Context // ends when the request's time is up, or its client is gone
+	conn     *http.ResponseController
 	warnings warnings
 }
 
@@ -59,22 +64,28 @@ func (x *exchange) body() ([]byte, error) {
 	return b, nil
 }
 
+// read takes in the body while the request has time: a client that does not send what it announced would keep its
+// place among the requests at hand for ever.
 func (x *exchange) read() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, tooLarge(maxBody)
 	}
+	stop := context.AfterFunc(x.time, func() { _ = x.conn.SetReadDeadline(time.Unix(1, 0)) }) // without deadlines the client is this process
+	defer stop()
+	var b []byte
+	var err error
 	if n := x.r.ContentLength; n >= 0 {
-		b := make([]byte, n)
-		if _, err := io.ReadFull(x.r.Body, b); err != nil {
-			return nil, badRequest("read the request's body: %v", err)
-		}
-		return b, nil
+		b = make([]byte, n)
+		_, err = io.ReadFull(x.r.Body, b)
+	} else {
+		b, err = io.ReadAll(io.LimitReader(x.r.Body, maxBody+1))
 	}
-	b, err := io.ReadAll(io.LimitReader(x.r.Body, maxBody+1))
-	if err != nil {
+	switch {
+	case err != nil && x.time.Err() != nil:
+		return nil, context.Cause(x.time)
+	case err != nil:
 		return nil, badRequest("read the request's body: %v", err)
-	}
-	if len(b) > maxBody {
+	case len(b) > maxBody:
 		return nil, tooLarge(maxBody)
 	}
 	return b, nil
@@ -90,14 +101,20 @@ func (x *exchange) manager(fieldManager string) string {
 	if fieldManager != "" {
 		return fieldManager
 	}
-	name, _, _ := strings.Cut(x.r.UserAgent(), "/")
-	if len(name) > 128 {
-		name = name[:128]
+	agent, _, _ := strings.Cut(x.r.UserAgent(), "/")
+	var name strings.Builder
+	for _, c := range agent {
+		if name.Len()+utf8.RuneLen(c) > validation.FieldManagerMaxLength {
+			break
+		}
+		if unicode.IsPrint(c) {
+			name.WriteRune(c)
+		}
 	}
-	if name == "" {
+	if name.Len() == 0 {
 		return "unknown"
 	}
-	return name
+	return name.String()
 }
 
 // call describes the request to the fault rules. Our own components are known by their
@@ -144,7 +161,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if in.verb != "watch" { // which keeps its stack, and needs little
 		deepen()
 	}
-	x := &exchange{s: s, r: r, in: in, user: user}
+	x := &exchange{s: s, r: r, in: in, user: user, conn: http.NewResponseController(w)}
 	rep, err := x.run()
 	if err != nil {
 		var lost *lostError
@@ -196,6 +213,7 @@ func (x *exchange) run() (reply, error) {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
+	x.time = ctx
 	var rep reply
 	work := func(ctx context.Context) error {
 		leave, err := x.s.inFlight.enter(ctx, x)
@@ -270,8 +288,6 @@ func (s *Server) lookup(in info) (*resource, bool) {
 	}
 	return r, ok
 }
-
-func (x *exchange) dispatch(ctx context.Context) (reply, error) { return x.custom(ctx) }
 
 func (x *exchange) verb(ctx context.Context) (reply, error) {
 	if x.in.subresource != "" {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/http"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,7 +22,7 @@ type frames struct {
 	x       *exchange
 	w       http.ResponseWriter
 	ctl     *http.ResponseController
-	stall   stall
+	stall   *stall
 	buf     bytes.Buffer
 	one     []byte // all that waits to be written, if it is a single event which other watches write as well
 	err     error
@@ -31,10 +30,7 @@ type frames struct {
 }
 
 func newFrames(x *exchange, w http.ResponseWriter) *frames {
-	f := &frames{x: x, w: w, ctl: http.NewResponseController(w)}
-	// A writer without deadlines has no client that does not read.
-	f.stall = stall{wall: x.s.wall, cut: func() { _ = f.ctl.SetWriteDeadline(time.Unix(1, 0)) }}
-	return f
+	return &frames{x: x, w: w, ctl: http.NewResponseController(w), stall: newStall(x.s.wall, w)}
 }
 
 // close ends what watches over the writes.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,10 @@ import (
 
 // maxPatchOps bounds a JSON patch.
 const maxPatchOps = 10000
+
+// boundCopies bounds what the copies of one JSON patch may add to an object, once for the process: the library's
+// limit is a variable, and without it a few dozen operations that double an object fill the memory.
+var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
 
 // patching is one PATCH.
 type patching struct {

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -11,33 +12,34 @@ import (
 )
 
 // warnings collects what the answer's Warning headers say, each text once.
-type warnings struct{ texts []string }
-
-func (ws *warnings) add(texts ...string) {
-next:
-	for _, t := range texts {
-		for _, have := range ws.texts {
-			if have == t {
-				continue next
-			}
-		}
-		ws.texts = append(ws.texts, t)
-	}
+type warnings struct {
+	texts []string
+	runes int // of all texts
+	least int // of all texts, as long as they are once they are cut
 }
 
 // Bounds of all warnings together, and of each when that is exceeded.
 const (
-	warningsBytes = 4 << 10
+	warningsRunes = 4 << 10
 	warningRunes  = 256
 )
 
-func (ws *warnings) write(h http.Header) {
-	total := 0
-	for _, t := range ws.texts {
-		total += len(t)
+func (ws *warnings) add(texts ...string) {
+	for _, t := range texts {
+		if ws.runes > warningsRunes && ws.least >= warningsRunes {
+			return // there is no room even for what is there
+		}
+		if slices.Contains(ws.texts, t) {
+			continue
+		}
+		n := utf8.RuneCountInString(t)
+		ws.texts, ws.runes, ws.least = append(ws.texts, t), ws.runes+n, ws.least+min(n, warningRunes)
 	}
+}
+
+func (ws *warnings) write(h http.Header) {
 	for _, t := range ws.texts {
-		if total > warningsBytes && utf8.RuneCountInString(t) > warningRunes {
+		if ws.runes > warningsRunes && utf8.RuneCountInString(t) > warningRunes {
 			t = string([]rune(t)[:warningRunes])
 		}
 		if v, err := utilnet.NewWarningHeader(299, "-", t); err == nil {

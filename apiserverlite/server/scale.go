@@ -65,7 +65,10 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, c rescaling) (re
 	if err != nil {
 		return reply{}, err
 	}
-	paths := x.replicasPaths()
+	paths, err := x.replicasPaths()
+	if err != nil {
+		return reply{}, err
+	}
 	r, err := w.change(ctx, change{tracked: true, make: func(old runtime.Object) (runtime.Object, error) {
 		obj := old.DeepCopyObject()
 		m, err := metaOf(obj)
@@ -110,12 +113,16 @@ func (x *exchange) rescale(ctx context.Context, o writeOptions, c rescaling) (re
 }
 
 // replicasPaths tells where the versions of a workload keep what its scale calls spec.replicas.
-func (x *exchange) replicasPaths() managedfields.ResourcePathMappings {
+func (x *exchange) replicasPaths() (managedfields.ResourcePathMappings, error) {
 	if x.res.Custom == nil {
-		return managedfields.ResourcePathMappings{x.res.GVR.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas")}
+		return managedfields.ResourcePathMappings{x.res.GVR.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas")}, nil
+	}
+	d := x.s.defined().byName[x.res.definition]
+	if d == nil { // deleted since the request came
+		return nil, pathNotFound()
 	}
 	out := managedfields.ResourcePathMappings{}
-	for _, v := range x.s.defined().byName[x.res.definition].object.Spec.Versions {
+	for _, v := range d.object.Spec.Versions {
 		var path fieldpath.Path
 		if v.Subresources != nil && v.Subresources.Scale != nil {
 			for _, s := range steps(v.Subresources.Scale.SpecReplicasPath) {
@@ -124,7 +131,7 @@ func (x *exchange) replicasPaths() managedfields.ResourcePathMappings {
 		}
 		out[x.res.GVR.Group+"/"+v.Name] = path
 	}
-	return out
+	return out, nil
 }
 
 func (r *resource) setReplicas(o runtime.Object, n int32) error {

@@ -3,11 +3,14 @@ package server
 import (
 	"bufio"
 	"compress/gzip"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"k8s.io/utils/clock"
 )
 
 // gzipFrom is the size from which compressing costs less than sending.
@@ -23,13 +26,19 @@ func send(w http.ResponseWriter, r *http.Request, code int, contentType string, 
 	for _, p := range parts {
 		size += len(p)
 	}
+	var to io.Writer = w
+	if size > gathered {
+		long := patient{w, newStall(clock.RealClock{}, w)}
+		defer long.stall.stop()
+		to = long
+	}
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if size >= gzipFrom && compressed(r) {
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 		w.WriteHeader(code)
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+		z, _ := gzip.NewWriterLevel(to, gzip.BestSpeed) // the level is valid
 		for _, p := range parts {
 			_, _ = z.Write(p) // a client that is gone needs no answer
 		}
@@ -42,14 +51,33 @@ func send(w http.ResponseWriter, r *http.Request, code int, contentType string, 
 		return
 	}
 	if len(parts) == 1 {
-		_, _ = w.Write(parts[0]) // as above
+		_, _ = to.Write(parts[0]) // as above
 		return
 	}
-	out := bufio.NewWriterSize(w, min(size, gathered))
+	out := bufio.NewWriterSize(to, min(size, gathered))
 	for _, p := range parts {
 		_, _ = out.Write(p) // as above
 	}
 	_ = out.Flush()
+}
+
+// patient writes a long answer for as long as its client takes some of it now and then: one that does not would hold
+// all of it for ever.
+type patient struct {
+	w     http.ResponseWriter
+	stall *stall
+}
+
+func (p patient) Write(b []byte) (n int, err error) {
+	for err == nil && n < len(b) {
+		piece := b[n:min(len(b), n+gathered)]
+		err = p.stall.during(func() error {
+			wrote, err := p.w.Write(piece)
+			n += wrote
+			return err
+		})
+	}
+	return n, err
 }
 
 // compressed tells whether a long answer is worth compressing for a client. Go's transport, and so client-go,

@@ -110,6 +110,7 @@ func New(cfg Config) (_ *Server, err error) {
 	if cfg.Scheme == nil {
 		cfg.Scheme = scheme.Scheme
 	}
+	boundCopies()
 	s := &Server{cfg: cfg, store: cfg.Store, codecs: newCodecs(cfg.Scheme), inFlight: newInFlight(), clock: cfg.Lab.Clock, wall: clock.RealClock{}, log: cfg.Log,
 		byGVR: map[schema.GroupVersionResource]*resource{}, byStorage: map[schema.GroupResource]*resource{}}
 	s.life, s.end = context.WithCancel(context.Background())

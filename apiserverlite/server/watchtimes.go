@@ -2,6 +2,7 @@ package server
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -69,6 +70,11 @@ type stall struct {
 	since time.Time   // guarded by mu: of the write in progress; zero is none
 	armed bool        // guarded by mu: look will be called
 	alarm clock.Timer // guarded by mu; nil before the first write
+}
+
+// newStall watches over what is written to w. A writer without deadlines has no client that does not read.
+func newStall(wall clock.WithDelayedExecution, w http.ResponseWriter) *stall {
+	return &stall{wall: wall, cut: func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) }}
 }
 
 // during runs one write. Once it has returned, cut is not called for it any more.

@@ -1,7 +1,11 @@
 package server
 
 import (
+	crand "crypto/rand"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +82,45 @@ func TestStall(t *testing.T) {
 			t.Fatal("cut off without a write")
 		}
 	})
+}
+
+// deaf is the connection of a client that asks and does not read.
+type deaf struct {
+	http.ResponseWriter
+	cut chan struct{}
+}
+
+func (d *deaf) Write([]byte) (int, error) {
+	<-d.cut
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (d *deaf) SetWriteDeadline(time.Time) error {
+	close(d.cut)
+	return nil
+}
+
+// TestLongAnswerUnread: an answer that nobody reads is given up. It may be one piece, many, or compressed.
+func TestLongAnswerUnread(t *testing.T) {
+	half := make([]byte, gzipFrom)
+	for name, parts := range map[string][][]byte{"one piece": {half}, "pieces": {half, half}} {
+		for _, accept := range []string{"", "gzip, deflate"} {
+			t.Run(name+accept, func(t *testing.T) {
+				if _, err := crand.Read(half); err != nil { // so that it stays long
+					t.Fatal(err)
+				}
+				synctest.Test(t, func(t *testing.T) {
+					r := httptest.NewRequest(http.MethodGet, "/", nil)
+					r.Header.Set("Accept-Encoding", accept)
+					began := time.Now()
+					send(&deaf{httptest.NewRecorder(), make(chan struct{})}, r, http.StatusOK, typeJSON, parts...)
+					if took := time.Since(began); took != watchStall {
+						t.Fatalf("given up after %s", took)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestSharedFrames has watches of every form see one event: its bytes are the same as if nobody had shared them.
