@@ -84,6 +84,22 @@ func TestPatchThatGrows(t *testing.T) {
 	}
 }
 
+// TestObjectThatGrows: each request is small enough, what they would come to is not. What there is may go.
+func TestObjectThatGrows(t *testing.T) {
+	f := start(t, "", newTestRegistry())
+	const path = nsPath + "/configmaps"
+	f.expect(t, 201, call{method: "POST", path: path, body: `{"metadata":{"name":"a"}}`})
+	grow := func(code int, key string) string {
+		t.Helper()
+		return f.expect(t, code, call{method: "PATCH", path: path + "/a", ct: string(types.MergePatchType), body: `{"data":{"` + key + `":"` + strings.Repeat("x", 1<<20) + `"}}`})
+	}
+	grow(200, "a")
+	if said := grow(413, "b"); !strings.Contains(said, "the limit is 1572864") {
+		t.Error(said)
+	}
+	f.expect(t, 200, call{method: "DELETE", path: path + "/a"})
+}
+
 // TestManyWarnings: there are as many as upstream sends, whatever a body gives cause for.
 func TestManyWarnings(t *testing.T) {
 	var ws warnings

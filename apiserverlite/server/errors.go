@@ -24,6 +24,8 @@ func status(err error) *metav1.Status {
 		st = api.Status()
 	case errors.Is(err, context.DeadlineExceeded):
 		st = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status()
+	case errors.Is(err, storage.ErrTooLarge):
+		st = apierrors.NewRequestEntityTooLargeError(err.Error()).Status()
 	case errors.Is(err, storage.ErrUnavailable):
 		st = apierrors.NewServiceUnavailable(err.Error()).Status()
 	case errors.Is(err, storage.ErrClosed), errors.Is(err, context.Canceled):

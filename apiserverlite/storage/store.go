@@ -65,6 +65,7 @@ var (
 	ErrUnavailable = errors.New("store is unavailable")
 	ErrExpired     = errors.New("revision is too old")
 	ErrSlow        = errors.New("watch lags too far behind")
+	ErrTooLarge    = errors.New("object is too large")
 	ErrCorrupt     = errors.New("database is damaged")
 	ErrNewer       = errors.New("database was written by a newer version")
 )

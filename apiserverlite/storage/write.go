@@ -29,6 +29,10 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("write %s: expected revision %d, found %d", e.Key, e.Want, e.Have)
 }
 
+// maxObject bounds an object's row, as etcd bounds requests by default: without it patch upon patch makes an object
+// larger than any request could.
+const maxObject = 3 << 19
+
 // request is one Write or one change of meta on its way to the writer.
 type request struct {
 	ops  []pendingOp
@@ -44,7 +48,7 @@ type pendingOp struct {
 
 // Write applies all ops or none, each on its own key. It returns the entries that they
 // made, for a Delete the entry that its event carries. An op that changes nothing costs
-// no revision: its entry is the current one. Errors: *ConflictError, ErrUnavailable,
+// no revision: its entry is the current one. Errors: *ConflictError, ErrUnavailable, ErrTooLarge,
 // ErrClosed, or an object that cannot be encoded. The context only bounds the wait
 // before the writer has taken the request; after that the answer is always definite.
 func (s *Store) Write(ctx context.Context, ops ...Op) ([]*Entry, error) {
@@ -81,6 +85,9 @@ func (s *Store) prepare(op Op) (pendingOp, error) {
 	r, err := s.codec.encode(op.Object)
 	if err != nil {
 		return pendingOp{}, err
+	}
+	if len(r.data) > maxObject && !op.Delete {
+		return pendingOp{}, fmt.Errorf("%w: it takes %d bytes, the limit is %d", ErrTooLarge, len(r.data), maxObject)
 	}
 	e := &Entry{Key: op.Key, Object: op.Object, path: op.Key.Path(), sum: s.codec.sum(r.data), size: len(r.data)}
 	return pendingOp{Op: op, row: r, entry: e}, nil
