@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/clock"
 )
 
@@ -125,7 +125,7 @@ func mountToken(p *corev1.Pod) {
 		}
 	}
 	if !have {
-		name = tokenVolume + suffix()
+		name = tokenVolume + utilrand.String(5)
 	}
 	needed := false
 	mount := func(c *corev1.Container) {
@@ -156,14 +156,4 @@ func tokenSource() *corev1.ProjectedVolumeSource {
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
 			{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
 	}}
-}
-
-// suffix is what generated names end in.
-func suffix() string {
-	const letters = "bcdfghjklmnpqrstvwxz2456789"
-	b := make([]byte, 5)
-	for i := range b {
-		b[i] = letters[rand.IntN(len(letters))]
-	}
-	return string(b)
 }

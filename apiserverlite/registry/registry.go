@@ -20,12 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
-
-// Scheme is where built-in kinds are known; snapshot kinds are added by New.
-var _ = scheme.Scheme
 
 // Resource describes one resource of one API version. It is immutable after New.
 type Resource struct {

@@ -122,13 +122,8 @@ func (s *Server) paths(w http.ResponseWriter, r *http.Request) error {
 
 // openAPI is the registry's handler of /openapi/*, or nil.
 func (s *Server) openAPI() http.Handler {
-	switch r := s.cfg.Registry.(type) {
-	case interface{ OpenAPI() http.Handler }:
+	if r, ok := s.cfg.Registry.(interface{ OpenAPI() http.Handler }); ok {
 		return r.OpenAPI()
-	case interface{ OpenAPIHandler() http.Handler }:
-		return r.OpenAPIHandler()
-	case interface{ OpenAPIV3() http.Handler }:
-		return r.OpenAPIV3()
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,9 +12,9 @@ import (
 
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -193,7 +194,8 @@ func TestInformersAcrossRestart(t *testing.T) {
 				_, err = cms.Create(ctx, cm, metav1.CreateOptions{})
 			} else {
 				_, err = cms.Update(ctx, cm, metav1.UpdateOptions{})
-				for utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) { // sent on a connection of the server before
+				var answer apierrors.APIStatus
+				for tries := 0; err != nil && !errors.As(err, &answer) && tries < 10; tries++ { // sent on a connection of the server before
 					_, err = cms.Update(ctx, cm, metav1.UpdateOptions{})
 				}
 			}

@@ -30,21 +30,15 @@ type trackKey struct {
 	sub string
 }
 
-func newTracker(s *Server, r Registry) (*tracker, error) {
+func newTracker(s *Server, r Registry) *tracker {
 	t := &tracker{s: s, byWriting: map[trackKey]*managedfields.FieldManager{}, births: map[*resource]*birth{}}
-	switch c := r.(type) {
-	case interface {
+	t.load = func() (managedfields.TypeConverter, error) { return managedfields.NewDeducedTypeConverter(), nil }
+	if c, ok := r.(interface {
 		TypeConverter() (managedfields.TypeConverter, error)
-	}:
+	}); ok {
 		t.load = c.TypeConverter
-	case interface {
-		TypeConverter() managedfields.TypeConverter
-	}:
-		t.load = func() (managedfields.TypeConverter, error) { return c.TypeConverter(), nil }
-	default:
-		t.load = func() (managedfields.TypeConverter, error) { return managedfields.NewDeducedTypeConverter(), nil }
 	}
-	return t, nil
+	return t
 }
 
 // defaulter lets the field manager default as the kind's strategy does.

@@ -129,9 +129,7 @@ func New(cfg Config) (_ *Server, err error) {
 			s.end()
 		}
 	}()
-	if s.tracker, err = newTracker(s, cfg.Registry); err != nil {
-		return nil, fmt.Errorf("new API server: %w", err)
-	}
+	s.tracker = newTracker(s, cfg.Registry)
 	if s.tokens, err = newTokens(s.store, s.wall); err != nil {
 		return nil, fmt.Errorf("new API server: %w", err)
 	}

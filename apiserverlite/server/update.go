@@ -24,20 +24,10 @@ func (x *exchange) update(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	body, err := x.body()
+	obj, err := x.object(o.validation)
 	if err != nil {
 		return reply{}, err
 	}
-	m, err := bodyMedia(x.r, x.res.Protobuf)
-	if err != nil {
-		return reply{}, err
-	}
-	obj, problems, err := x.decode(body, m, o.validation)
-	if err != nil {
-		return reply{}, err
-	}
-	x.problems(problems)
-	x.res.Strategy.Default(obj)
 	w := x.writing(o)
 	if err := w.matchName(obj); err != nil {
 		return reply{}, err

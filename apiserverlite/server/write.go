@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -131,17 +131,10 @@ func (w *writing) insert(ctx context.Context, obj runtime.Object) (result, error
 	return result{}, apierrors.NewGenerateNameConflict(w.res.GR(), m.GetName(), 1)
 }
 
-// generateName has upstream's alphabet: no vowels, so no words.
+// generateName cuts the base so that the name is one of a label's length.
 func generateName(base string) string {
-	const alphabet, suffix, most = "bcdfghjklmnpqrstvwxz2456789", 5, 63
-	if len(base) > most-suffix {
-		base = base[:most-suffix]
-	}
-	b := []byte(base)
-	for range suffix {
-		b = append(b, alphabet[rand.IntN(len(alphabet))])
-	}
-	return string(b)
+	const suffix, most = 5, 63
+	return base[:min(len(base), most-suffix)] + utilrand.String(suffix)
 }
 
 func (w *writing) insertNamed(ctx context.Context, obj runtime.Object) (result, error) {
