@@ -139,12 +139,6 @@ type Latency struct {
 	Release Delay `json:"release"` // from a droplet's deletion to the release of its volumes
 }
 
-// RealLatency is like the real cloud's on a good day, for demonstrations.
-func RealLatency() Latency {
-	short := Delay{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond}
-	return Latency{Attach: short, Detach: short, Resize: short, Power: short, Release: Delay{Min: 3 * time.Second, Max: 4 * time.Second}}
-}
-
 // of returns the delay of an action type.
 func (l Latency) of(t ActionType) Delay {
 	switch t {

@@ -15,7 +15,7 @@ func schemeForTests() *runtime.Scheme { return scheme.Scheme }
 // waitFor gives other goroutines a turn until a condition holds.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the condition did not come to hold")
 		}

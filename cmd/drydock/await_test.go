@@ -30,7 +30,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if gvr == nil {
 		gvr = &schema.GroupVersionResource{Version: "v1", Resource: args[0]}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for {
 		list, err := client.Resource(*gvr).List(ctx, metav1.ListOptions{})
@@ -44,7 +44,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		w.Stop()
 		if !open && ctx.Err() != nil {
 			b, _ := json.Marshal(list.Items)
-			ts.Fatalf("await %v: not within 30s; there are %s", args, b)
+			ts.Fatalf("await %v: not within two minutes; there are %s", args, b)
 		}
 	}
 }

@@ -156,7 +156,7 @@ func (w *world) noLeftovers() {
 	left, err := w.cloud.Leftovers(context.Background())
 	// A process beside us that looks for a free loop device keeps ours for a moment.
 	passing := func(l fakecloud.Leftover) bool { return strings.Contains(l.Why, "another process") }
-	for end := time.Now().Add(5 * time.Second); err == nil && slices.ContainsFunc(left, passing) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); err == nil && slices.ContainsFunc(left, passing) && time.Now().Before(end); {
 		runtime.Gosched()
 		left, err = w.cloud.Leftovers(context.Background())
 	}

@@ -328,7 +328,7 @@ func TestRepeatedAndRefused(t *testing.T) {
 func (r *rig) inventory() blockdev.Inventory {
 	r.Helper()
 	inv, err := r.Inventory(context.Background(), droplets)
-	for end := time.Now().Add(5 * time.Second); err == nil && foreign(inv) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); err == nil && foreign(inv) && time.Now().Before(end); {
 		runtime.Gosched()
 		inv, err = r.Inventory(context.Background(), droplets)
 	}

@@ -136,7 +136,7 @@ func (l *Loop) Delete(ctx context.Context, v Volume) error {
 }
 
 func remove(path string) error {
-	if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
