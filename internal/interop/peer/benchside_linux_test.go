@@ -99,6 +99,7 @@ func startFloor(b *testing.B) *side {
 		w.Header().Set("Content-Type", asProtobuf)
 		switch {
 		case r.Method == http.MethodPost:
+			w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 			body, _ := io.ReadAll(r.Body)
 			raw := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), body)
 			ev := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "ADDED")
