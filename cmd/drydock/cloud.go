@@ -168,7 +168,7 @@ func newCloudDown(f *cloudFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return down(cmd, f.flags, l, purge)
+			return down(cmd, "cloud "+f.name, l, purge)
 		},
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cloud's state and the data of its volumes")

@@ -36,7 +36,7 @@ func newDown(f *flags) *cobra.Command {
 				}
 				printAccount(cmd.OutOrStdout(), charges)
 			}
-			if err := down(cmd, f, l, purge); err != nil {
+			if err := down(cmd, "cluster "+f.name, l, purge); err != nil {
 				return err
 			}
 			if failOnLeak && len(charges) > 0 {
@@ -50,9 +50,9 @@ func newDown(f *flags) *cobra.Command {
 	return cmd
 }
 
-// down stops what runs in a state directory, and removes the directory if it shall.
-func down(cmd *cobra.Command, f *flags, l cluster.Layout, purge bool) error {
-	stopErr := stop(cmd, f, l)
+// down stops what runs in a state directory, and removes the directory if it shall. What is its name for people.
+func down(cmd *cobra.Command, what string, l cluster.Layout, purge bool) error {
+	stopErr := stop(cmd, what, l)
 	if stopErr != nil && !(purge && errors.Is(stopErr, errNotRunning)) {
 		return stopErr
 	}
@@ -69,20 +69,20 @@ func down(cmd *cobra.Command, f *flags, l cluster.Layout, purge bool) error {
 	return nil
 }
 
-func stop(cmd *cobra.Command, f *flags, l cluster.Layout) error {
+func stop(cmd *cobra.Command, what string, l cluster.Layout) error {
 	pid, err := cluster.Owner(l)
 	if err != nil {
 		return err
 	}
 	if pid == 0 {
-		return fmt.Errorf("cluster %q (%s) %w", f.name, l.Root, errNotRunning)
+		return fmt.Errorf("%s (%s) %w", what, l.Root, errNotRunning)
 	}
 	p, err := os.FindProcess(pid)
 	if err == nil {
 		err = p.Signal(syscall.SIGTERM)
 	}
 	if err != nil {
-		return fmt.Errorf("stop cluster %q in process %d: %w", f.name, pid, err)
+		return fmt.Errorf("stop %s in process %d: %w", what, pid, err)
 	}
 	// The lock is released by the kernel at the process's very end; there is no event for it.
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -95,13 +95,13 @@ func stop(cmd *cobra.Command, f *flags, l cluster.Layout) error {
 			return err
 		}
 		if now != pid {
-			fmt.Fprintf(cmd.OutOrStdout(), "stopped cluster %s\n", f.name)
+			fmt.Fprintf(cmd.OutOrStdout(), "stopped %s\n", what)
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			return fmt.Errorf("cluster %q in process %d did not stop within %s; its state is safe: end it with kill -9 %d", f.name, pid, downWait, pid)
+			return fmt.Errorf("%s in process %d did not stop within %s; its state is safe: end it with kill -9 %d", what, pid, downWait, pid)
 		case <-cmd.Context().Done():
 			return cmd.Context().Err()
 		}

@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -374,8 +375,12 @@ func printTable(out io.Writer, t metav1.Table, wide, namespaces bool) {
 func newKubectl(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use: "kubectl ...", Short: "Run the kubectl on PATH, aimed at this cluster",
-		DisableFlagParsing: true,
+		DisableFlagParsing: true, // all but our own, which come first, are kubectl's
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := takeFlags(cmd.InheritedFlags(), args)
+			if err != nil {
+				return err
+			}
 			if err := fromEnvironment(cmd.InheritedFlags()); err != nil {
 				return err
 			}
@@ -399,4 +404,25 @@ func newKubectl(f *flags) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// takeFlags sets the flags of the set that args begin with, and returns the other arguments.
+func takeFlags(set *pflag.FlagSet, args []string) ([]string, error) {
+	for len(args) > 0 {
+		name, value, given := strings.Cut(args[0], "=")
+		name, long := strings.CutPrefix(name, "--")
+		if !long || set.Lookup(name) == nil {
+			break
+		}
+		if args = args[1:]; !given {
+			if len(args) == 0 {
+				return nil, usageError{fmt.Errorf("flag needs an argument: --%s", name)}
+			}
+			value, args = args[0], args[1:]
+		}
+		if err := set.Set(name, value); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	return args, nil
 }

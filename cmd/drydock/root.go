@@ -75,12 +75,12 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 the cluster does not run,
 	return root
 }
 
-// wrapArgs makes a wrong number of arguments a usage error.
+// wrapArgs makes a wrong number of arguments a usage error that says which are right.
 func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usageError{err}
+				return usageError{fmt.Errorf("%w; write: %s", err, cmd.UseLine())}
 			}
 			return nil
 		}

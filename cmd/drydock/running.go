@@ -37,7 +37,7 @@ func (f *flags) find() (*running, error) {
 		return nil, err
 	}
 	if pid == 0 {
-		return nil, fmt.Errorf("cluster %q (%s) %w; start it with \"drydock up\"", f.name, l.Root, errNotRunning)
+		return nil, fmt.Errorf("cluster %q (%s) %w; start it with \"drydock up%s\"", f.name, l.Root, errNotRunning, f.suffix())
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig())
 	if err != nil {

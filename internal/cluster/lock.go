@@ -30,7 +30,7 @@ func takeLock(l Layout) (*lock, error) {
 		pid, _ := readPID(l)
 		f.Close()
 		if errors.Is(err, errHeld) {
-			return nil, fmt.Errorf("cluster in %s: %w as process %d; stop it with \"drydock down\", or start another with --name", l.Root, ErrRunning, pid)
+			return nil, fmt.Errorf("cluster in %s: %w as process %d; stop it with \"drydock down --state %s\", or start another with --name", l.Root, ErrRunning, pid, l.Root)
 		}
 		return nil, fmt.Errorf("lock state directory %s: %w", l.Root, err)
 	}
