@@ -19,6 +19,9 @@ func Backup(l Layout, file string) error {
 
 // Restore puts a backup of the API's database into a state directory whose cluster does not run. A directory that is new becomes one.
 func Restore(l Layout, file string) (err error) {
+	if _, err := os.Stat(file); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
 	k, err := takeLock(l)
 	if err != nil {
 		return err

@@ -296,6 +296,9 @@ func (c *Cluster) line(component string) *lab.Line {
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		if c.lock == nil {
+			if c.opts.Ephemeral {
+				os.Remove(c.opts.State) // it is empty
+			}
 			return // nothing was begun; what is in the directory, and mounted in it, is another cluster's
 		}
 		c.laboratory.end()

@@ -221,6 +221,9 @@ func (a *reply) Write(b []byte) (int, error) {
 	if a.gone {
 		return 0, errGone
 	}
+	if a.read > ahead { // who never reads all of it must not keep what was read
+		a.buf, a.read = a.buf[:copy(a.buf, a.buf[a.read:])], 0
+	}
 	a.buf = append(a.buf, b...)
 	if len(a.buf) >= headFrom {
 		a.release()

@@ -235,6 +235,23 @@ func TestInsideSlowReader(t *testing.T) {
 	}
 }
 
+// TestInsideForgetsWhatWasRead: a stream whose reader is always a byte behind keeps little of it.
+func TestInsideForgetsWhatWasRead(t *testing.T) {
+	a := &reply{asked: &http.Request{Method: http.MethodGet}, header: http.Header{}, head: make(chan struct{})}
+	a.wake.L = &a.mu
+	piece := bytes.Repeat([]byte("x"), 1000)
+	_, err := a.Write(piece[:1])
+	for i := 0; err == nil && i < 10_000; i++ {
+		if _, err = a.Write(piece); err == nil {
+			_, err = io.ReadFull(a, make([]byte, len(piece)))
+		}
+	}
+	must(t, err)
+	if kept := cap(a.buf); kept > 4*ahead {
+		t.Errorf("%d bytes are kept", kept)
+	}
+}
+
 func TestInsideClosed(t *testing.T) {
 	c, in := within(t, func(http.ResponseWriter, *http.Request) {})
 	_, _, err := ask(t, c, http.MethodGet, "")

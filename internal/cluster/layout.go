@@ -28,6 +28,7 @@ func (l Layout) ClusterDB() string     { return filepath.Join(l.Root, "cluster.d
 func (l Layout) CloudDB() string       { return filepath.Join(l.Root, "cloud.db") }
 func (l Layout) Cloud() string         { return filepath.Join(l.Root, "cloud") }
 func (l Layout) Nodes() string         { return filepath.Join(l.Root, "nodes") }
+func (l Layout) CSI() string           { return filepath.Join(l.Root, "csi") }
 func (l Layout) Node(n string) string  { return filepath.Join(l.Nodes(), n) }
 func (l Layout) Links(n string) string { return filepath.Join(l.Node(n), "dev", "disk", "by-id") }
 func (l Layout) Kubelet(n string) string {
@@ -38,10 +39,10 @@ func (l Layout) MountTable(n string) string { return filepath.Join(l.Node(n), "m
 // NodeScratch is for mounts that a moment later are elsewhere.
 func (l Layout) NodeScratch(n string) string { return filepath.Join(l.Node(n), "scratch") }
 func (l Layout) ControllerSocket(driver string) string {
-	return filepath.Join(l.Root, "csi", driver+".sock")
+	return filepath.Join(l.CSI(), driver+".sock")
 }
 func (l Layout) ControllerDriverSocket(driver string) string {
-	return filepath.Join(l.Root, "csi", driver+"-driver.sock")
+	return filepath.Join(l.CSI(), driver+"-driver.sock")
 }
 func (l Layout) NodeSocket(n, driver string) string {
 	return filepath.Join(l.Kubelet(n), "plugins", driver, "csi.sock")
@@ -81,19 +82,27 @@ func (l Layout) Prepare() error {
 			return err
 		}
 	}
-	for _, dir := range []string{l.Root, l.PKI(), l.Cloud(), l.Nodes(), filepath.Join(l.Root, "csi")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("make state directory %s: %w", dir, err)
+	// The version comes first: what else there is after a start that was cut short is known as ours by it.
+	err = os.MkdirAll(l.Root, 0o700)
+	if err == nil {
+		err = writeFile(l.Version(), []byte(strconv.Itoa(stateVersion)+"\n"), 0o600)
+	}
+	for _, dir := range []string{l.PKI(), l.Cloud(), l.Nodes(), l.CSI()} {
+		if err == nil {
+			err = os.MkdirAll(dir, 0o700)
 		}
 	}
-	return writeFile(l.Version(), []byte(strconv.Itoa(stateVersion)+"\n"), 0o600)
+	if err != nil {
+		return fmt.Errorf("make state directory %s: %w", l.Root, err)
+	}
+	return nil
 }
 
 func (l Layout) recognise(entries []os.DirEntry) error {
 	b, err := os.ReadFile(l.Version())
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, e := range entries {
-			if e.Name() != filepath.Base(l.Lock()) && e.Name() != filepath.Base(l.Log()) {
+			if n := l.named(e.Name()); n != l.Lock() && n != l.Log() && n != l.Version() {
 				return fmt.Errorf("%s holds files that are not drydock's (%s); choose another directory with --state", l.Root, e.Name())
 			}
 		}
@@ -110,6 +119,28 @@ func (l Layout) recognise(entries []os.DirEntry) error {
 		return fmt.Errorf("state directory %s was written by a newer drydock (layout %d, this one knows %d); use that program, or another --name", l.Root, v, stateVersion)
 	}
 	return nil
+}
+
+// named is the file of the layout that an entry of the directory belongs to: it may be one of SQLite's beside a database, or one that
+// is about to replace it. It is empty for what is not ours.
+func (l Layout) named(entry string) string {
+	if part, hidden := strings.CutPrefix(entry, "."); hidden { // as writeFile calls it
+		entry = part[:max(0, strings.LastIndexByte(part, '-'))]
+	}
+	path := filepath.Join(l.Root, entry)
+	for _, db := range []string{l.ClusterDB(), l.CloudDB()} {
+		if rest, of := strings.CutPrefix(path, db); of && (strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, ".part")) {
+			return db
+		}
+	}
+	for _, ours := range []string{
+		l.Version(), l.Lock(), l.Log(), l.Kubeconfig(), l.Token(), l.Clock(), l.PKI(), l.ClusterDB(), l.CloudDB(), l.Cloud(), l.CloudURL(), l.Nodes(), l.CSI(),
+	} {
+		if path == ours {
+			return ours
+		}
+	}
+	return ""
 }
 
 // IsState tells whether root is a state directory of ours.

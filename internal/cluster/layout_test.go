@@ -67,6 +67,39 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// TestPurgeOfOthers: a file called "version" does not make a directory ours.
+func TestPurgeOfOthers(t *testing.T) {
+	l := Layout{t.TempDir()}
+	work := filepath.Join(l.Root, "thesis", "chapter1.tex")
+	must(t, os.Mkdir(filepath.Dir(work), 0o700))
+	must(t, os.WriteFile(work, nil, 0o600))
+	must(t, os.WriteFile(l.Version(), []byte("1\n"), 0o600))
+	if err := Purge(l); err == nil || !strings.Contains(err.Error(), "thesis, which is not drydock's; move it away first, nothing was removed") {
+		t.Errorf("got %v", err)
+	}
+	for _, f := range []string{work, l.Version()} {
+		if _, err := os.Stat(f); err != nil {
+			t.Error(err)
+		}
+	}
+	must(t, os.RemoveAll(filepath.Dir(work)))
+	for _, f := range []string{"cluster.db-wal", "cluster.db.part", "cloud.db.part-journal", ".token-12345", "lock"} {
+		must(t, os.WriteFile(filepath.Join(l.Root, f), nil, 0o600))
+	}
+	must(t, Purge(l))
+}
+
+// TestPrepareAfterACut: wherever the first start was killed, the next one goes on.
+func TestPrepareAfterACut(t *testing.T) {
+	l := Layout{t.TempDir()}
+	for _, f := range []string{"lock", "log", ".version-12345"} {
+		must(t, os.WriteFile(filepath.Join(l.Root, f), nil, 0o600))
+	}
+	must(t, l.Prepare())
+	must(t, os.RemoveAll(l.PKI()))
+	must(t, l.Prepare())
+}
+
 func TestIdentityOutlivesRestarts(t *testing.T) {
 	l := Layout{t.TempDir()}
 	if err := l.Prepare(); err != nil {

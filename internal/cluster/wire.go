@@ -201,10 +201,20 @@ func (c *Cluster) metadataClient(n string) *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
 }
 
-// Purge removes a cluster's state directory. It refuses one that is not ours and one with mounts below it.
+// Purge removes a cluster's state directory. It refuses one that is not ours, one that holds what is not ours, and one with
+// mounts below it.
 func Purge(l Layout) error {
 	if !l.IsState() {
 		return fmt.Errorf("%s is not a drydock state directory; nothing was removed", l.Root)
+	}
+	entries, err := os.ReadDir(l.Root)
+	if err != nil {
+		return fmt.Errorf("remove state directory: %w", err)
+	}
+	for _, e := range entries {
+		if l.named(e.Name()) == "" {
+			return fmt.Errorf("%s holds %s, which is not drydock's; move it away first, nothing was removed", l.Root, e.Name())
+		}
 	}
 	below, err := mountsBelow(l.Root)
 	if err != nil {
@@ -213,17 +223,21 @@ func Purge(l Layout) error {
 	if len(below) > 0 {
 		return fmt.Errorf("%s has a mount below it (%s); unmount it first, nothing was removed", l.Root, below[0])
 	}
-	// The directory stops being a cluster first: a removal that is cut short is finished by the next one.
+	// The version goes last: a removal that is cut short is finished by the next one.
 	var errs []error
-	entries, err := os.ReadDir(l.Root)
-	errs = append(errs, err)
 	for _, e := range entries {
 		if p := filepath.Join(l.Root, e.Name()); p != l.Version() {
 			errs = append(errs, os.RemoveAll(p))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err = errors.Join(errs...); err == nil {
+		err = os.Remove(l.Version())
+	}
+	if err == nil {
+		err = os.Remove(l.Root)
+	}
+	if err != nil {
 		return fmt.Errorf("remove state directory %s: %w", l.Root, err)
 	}
-	return os.RemoveAll(l.Root)
+	return nil
 }
