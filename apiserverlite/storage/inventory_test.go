@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -86,5 +87,29 @@ func TestInventoryOfAnOlderProgram(t *testing.T) {
 	db.close()
 	if n := mustOpen(t, Config{Path: path}).Snapshot(configmaps).Len(); n != 1 {
 		t.Fatalf("%d objects", n)
+	}
+}
+
+// TestInventoryOfABusyEnd: what is kept while the store closes is in the inventory, or was refused.
+func TestInventoryOfABusyEnd(t *testing.T) {
+	path := tempPath(t)
+	for round := range 30 {
+		s := mustOpen(t, Config{Path: path})
+		var wg sync.WaitGroup
+		errs := make([]error, 4)
+		for i := range errs {
+			wg.Go(func() {
+				for n := 0; errs[i] == nil; n++ {
+					errs[i] = s.SetMeta(t.Context(), fmt.Sprint(i), fmt.Append(nil, round, n))
+				}
+			})
+		}
+		s.Close()
+		wg.Wait()
+		for _, err := range errs {
+			if !errors.Is(err, ErrClosed) {
+				t.Fatal(err)
+			}
+		}
 	}
 }

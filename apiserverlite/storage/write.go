@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -115,10 +116,16 @@ func (s *Store) SetMeta(ctx context.Context, name string, value []byte) error {
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", name, err)
 	}
+	return nil
+}
+
+// keep is called by the writer with what it has committed.
+func (s *Store) keep(meta map[string][]byte) {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
-	s.meta[name] = value
-	return nil
+	for k, v := range meta {
+		s.meta[strings.TrimPrefix(k, metaPrefix)] = v
+	}
 }
 
 // Meta returns what SetMeta kept. It must not be changed.

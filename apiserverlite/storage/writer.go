@@ -93,6 +93,7 @@ func (w *writer) commit(reqs []*request) {
 	err := w.store.check.writing(func() error { return w.transact(b) })
 	w.store.setHealth(err)
 	if err == nil {
+		w.store.keep(b.meta)
 		w.store.publish(b.events, w.last)
 		w.store.check.wrote(len(b.rows), w.bytes(b))
 	}
