@@ -53,7 +53,7 @@ type Cluster struct {
 	api    *server.Server
 	audit  *os.File   // nil without an audit log
 	cloud  *cloudPart // nil until its devices are ready, and if only the API is served
-	web    *web.Server
+	web    *dashboard
 	http   *httpServers
 	parts  *parts
 	tables map[string]*mounts.Table // simulated mount tables by node, nil in loop mode
@@ -182,11 +182,11 @@ func (c *Cluster) openBoxes() error {
 			return err
 		}
 	}
-	c.web, err = web.New(web.Config{
+	c.web = &dashboard{cfg: web.Config{
 		RESTConfig: c.RESTConfig("web"), Lab: c.Lab, Log: c.boxLog("web"), Version: c.opts.Version,
 		ClusterName: c.opts.Name, Mode: string(c.Mode) + ": " + c.Reason,
-	})
-	return err
+	}}
+	return nil
 }
 
 // prepareNode makes a node's directories and forgets what a reboot forgets: device

@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -355,4 +358,49 @@ func TestSuccessorOnTheSameNode(t *testing.T) {
 	}
 	must(t, u.remove(ctx, "pod-60"))
 	clean(t, c)
+}
+
+// TestDashboardLivesAgain: one that was killed shows the cluster again once it is started, to new pages and to open ones.
+func TestDashboardLivesAgain(t *testing.T) {
+	c := begin(t, Options{Name: "a", Devices: host.Sim, API: APIOptions{Only: true}})
+	ask := func(path string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(limited(t, time.Minute), http.MethodGet, c.URL()+path, nil)
+		must(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		must(t, err)
+		return resp.StatusCode, string(b)
+	}
+	epoch := func() string {
+		t.Helper()
+		code, body := ask("/ui/v1/snapshot")
+		for end := time.Now().Add(time.Minute); code == http.StatusServiceUnavailable && time.Now().Before(end); { // the new life begins beside us
+			code, body = ask("/ui/v1/snapshot")
+		}
+		var snap struct {
+			Epoch   string
+			Objects []json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(body), &snap); err != nil || code != http.StatusOK || len(snap.Objects) == 0 {
+			t.Fatalf("%d %.200s: %v", code, body, err)
+		}
+		return snap.Epoch
+	}
+	first := epoch()
+	for range 3 {
+		must(t, c.parts.kill("web"))
+		if code, _ := ask("/ui/v1/snapshot"); code != http.StatusServiceUnavailable {
+			t.Errorf("a dashboard that does not run answers %d", code)
+		}
+		must(t, c.parts.start("web"))
+		if now := epoch(); now == first {
+			t.Error("it goes on with positions of the life before")
+		}
+		if _, said := ask("/ui/v1/events?epoch=" + first + "&rev=1"); !strings.Contains(said, "event: reset") {
+			t.Errorf("a page of the life before is told %q", said)
+		}
+	}
 }

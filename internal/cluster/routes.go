@@ -10,7 +10,7 @@ import (
 
 // routes puts every box on the one listener.
 func (c *Cluster) routes() http.Handler {
-	apiHandler, webHandler := c.api.Handler(), c.web.Handler()
+	apiHandler := c.api.Handler()
 	r := chi.NewRouter()
 	for _, p := range []string{"/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz", "/.well-known", "/openid"} {
 		r.Handle(p, apiHandler)
@@ -33,7 +33,7 @@ func (c *Cluster) routes() http.Handler {
 			apiHandler.ServeHTTP(w, r)
 			return
 		}
-		webHandler.ServeHTTP(w, r)
+		c.web.ServeHTTP(w, r)
 	})
 	return guard(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.IsAbs() && req.URL.Host == "169.254.169.254" {

@@ -62,7 +62,7 @@ func (c *Cluster) addParts() {
 	if !c.opts.API.Only {
 		c.parts.add("cloud", "", c.cloud.run)
 	}
-	c.parts.add("web", "", func(ctx context.Context, _ *lab.Component) error { return c.web.Run(ctx) })
+	c.parts.add("web", "", c.web.run)
 	if !c.opts.API.Only || c.opts.API.Controllers {
 		c.parts.add("controllers", "", c.runControllers)
 	}
