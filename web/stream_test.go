@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -242,6 +243,32 @@ func TestSlowClientIsToldAndStopsNobody(t *testing.T) {
 	<-ended
 	if !strings.HasSuffix(w.Body.String(), "event: reset\ndata: {\"reason\":\"slow\"}\n\n") {
 		t.Errorf("the stream ended with %q", w.Body.String())
+	}
+}
+
+// timed is a connection that notes its deadlines.
+type timed struct {
+	*httptest.ResponseRecorder
+	set []bool // whether a deadline is in force, at each write and at the end
+	now bool
+}
+
+func (w *timed) SetWriteDeadline(t time.Time) error {
+	w.now = !t.IsZero()
+	return nil
+}
+
+func (w *timed) Write(b []byte) (int, error) {
+	w.set = append(w.set, w.now)
+	return w.ResponseRecorder.Write(b)
+}
+
+func TestSnapshotUnreadIsGivenUp(t *testing.T) {
+	r := start(t)
+	w := &timed{ResponseRecorder: httptest.NewRecorder()}
+	r.web.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ui/v1/snapshot", nil))
+	if w.Code != http.StatusOK || len(w.set) == 0 || slices.Contains(w.set, false) || w.now {
+		t.Errorf("status %d; deadlines at writes %v, after them %v", w.Code, w.set, w.now)
 	}
 }
 
