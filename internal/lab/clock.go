@@ -102,25 +102,33 @@ func (c *Clock) NewTicker(d time.Duration) clock.Ticker {
 }
 
 func (c *Clock) start(d time.Duration, ch chan time.Time, fire func()) *timer {
-	t := &timer{clock: c, ch: ch}
+	t := &timer{clock: c, ch: ch, fire: fire}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.due = time.Now().Add(c.offset + d)
 	c.timers[t] = struct{}{}
-	t.real = time.AfterFunc(d, func() {
-		c.mu.Lock()
-		_, armed := c.timers[t]
-		delete(c.timers, t)
-		c.mu.Unlock()
-		if armed {
-			fire()
-		}
-	})
+	t.real = time.AfterFunc(d, t.expire)
 	return t
+}
+
+// expire is called when the real timer fires. A Reset or Stop that came between counts.
+func (t *timer) expire() {
+	c := t.clock
+	c.mu.Lock()
+	_, armed := c.timers[t]
+	due := armed && !t.due.After(time.Now().Add(c.offset))
+	if due {
+		delete(c.timers, t)
+	}
+	c.mu.Unlock()
+	if due {
+		t.fire()
+	}
 }
 
 type timer struct {
 	clock *Clock
+	fire  func()
 	ch    chan time.Time
 	real  *time.Timer // guarded by clock.mu
 	due   time.Time   // guarded by clock.mu

@@ -86,3 +86,19 @@ func TestResetAndAfterFunc(t *testing.T) {
 		<-fired
 	})
 }
+
+// TestResetBeatsAnExpiryUnderWay: what of the time before a Reset comes late does not count for the time after it.
+func TestResetBeatsAnExpiryUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClock()
+		begin := c.Now()
+		tm := c.NewTimer(time.Minute).(*timer)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		tm.Reset(time.Hour)
+		tm.expire() // of the first minute
+		if at := <-tm.C(); at.Sub(begin) != time.Hour+time.Minute {
+			t.Errorf("it fired after %s", at.Sub(begin))
+		}
+	})
+}

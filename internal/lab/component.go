@@ -80,13 +80,7 @@ func (c *Component) Context() context.Context { return c.ctx }
 func (c *Component) Killed() bool { return errors.Is(context.Cause(c.ctx), ErrKilled) }
 
 // Go runs f in a goroutine that Wait waits for.
-func (c *Component) Go(f func()) {
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
-		f()
-	}()
-}
+func (c *Component) Go(f func()) { c.wg.Go(f) }
 
 // Kill ends this life at once. It does not wait: the caller may be one of its goroutines.
 func (c *Component) Kill() { c.cancel(ErrKilled) }

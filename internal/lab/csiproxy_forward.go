@@ -196,9 +196,7 @@ func (c *proxied) stream(ctx context.Context) (*answer, error) {
 		return nil, err
 	}
 	var sent, received size
-	up := make(chan struct{})
 	go func() {
-		defer close(up)
 		for {
 			f := &frame{}
 			if err := c.in.RecvMsg(f); err != nil {
