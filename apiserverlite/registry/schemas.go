@@ -36,7 +36,7 @@ func newDocs(resources []*Resource) *openapi.Service {
 	kinds := reviews()
 	for _, res := range resources {
 		k := openAPIKind(res)
-		k.Example = res.New()
+		k.Examples = []any{res.New(), res.NewList()}
 		kinds = append(kinds, k)
 	}
 	return openapi.New(openapi.Config{Kinds: kinds, Title: "Kubernetes", Version: "v1.37.2"})
@@ -61,7 +61,7 @@ func openAPIKind(res *Resource) openapi.Kind {
 // reviews are the kinds that the server answers by itself and keeps nowhere.
 func reviews() []openapi.Kind {
 	kind := func(gv schema.GroupVersion, resource, name string, namespaced bool, example runtime.Object) openapi.Kind {
-		return openapi.Kind{GVR: gv.WithResource(resource), GVK: gv.WithKind(name), Namespaced: namespaced, Verbs: []string{"create"}, BuiltIn: true, Example: example}
+		return openapi.Kind{GVR: gv.WithResource(resource), GVK: gv.WithKind(name), Namespaced: namespaced, Verbs: []string{"create"}, BuiltIn: true, Examples: []any{example}}
 	}
 	authn, authz := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
 	return []openapi.Kind{

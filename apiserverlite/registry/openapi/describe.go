@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -13,9 +14,23 @@ type documented interface{ SwaggerDoc() map[string]string }
 // named is a type that knows its model.
 type named interface{ OpenAPIModelName() string }
 
+// plainTypes describes types that have no documentation which a program could read.
+var plainTypes = map[string]string{
+	"io.k8s.apimachinery.pkg.api.resource.Quantity":   "A number with a unit: 100m, 2, 512Mi, 10Gi, 1e3.",
+	"io.k8s.apimachinery.pkg.apis.meta.v1.Time":       "A time in whole seconds, as RFC 3339 writes it.",
+	"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime":  "A time in microseconds, as RFC 3339 writes it.",
+	"io.k8s.apimachinery.pkg.util.intstr.IntOrString": "A number, or a text such as a percentage or the name of a port.",
+	"io.k8s.apimachinery.pkg.runtime.RawExtension":    "An object of any kind.",
+}
+
 // describe fills in descriptions from the documentation of the examples' types and all that they hold.
 // What has none stays without.
 func describe(models map[string]*spec.Schema, examples []any) {
+	for name, text := range plainTypes {
+		if m := models[name]; m != nil {
+			m.Description = text
+		}
+	}
 	d := describer{models: models, seen: map[reflect.Type]bool{}}
 	for _, x := range examples {
 		d.visit(reflect.TypeOf(x))
@@ -60,7 +75,7 @@ func (d *describer) fill(t reflect.Type) {
 			continue
 		}
 		if p, ok := m.Properties[name]; ok {
-			p.Description = text
+			p.Description = text + values(p.Enum)
 			m.Properties[name] = p
 		}
 	}
@@ -81,9 +96,23 @@ func (d *describer) inherit(t reflect.Type, m *spec.Schema) {
 		}
 		for name, text := range doc.SwaggerDoc() {
 			if p, ok := m.Properties[name]; ok && name != "" && p.Description == "" {
-				p.Description = text
+				p.Description = text + values(p.Enum)
 				m.Properties[name] = p
 			}
 		}
 	}
+}
+
+// values is how upstream lists the values that a text may have, below its description. What it says of each value is
+// in no Go type's documentation.
+func values(list []any) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n\nPossible enum values:")
+	for _, v := range list {
+		fmt.Fprintf(&b, "\n - `%q`", v)
+	}
+	return b.String()
 }

@@ -19,8 +19,8 @@ type Kind struct {
 	// ReturnsDeleted kinds answer a deletion with the object.
 	ReturnsDeleted bool
 	Subresources   []Subresource
-	// Example is an object of the kind, for its documentation.
-	Example any
+	// Examples are an object and a list of the kind, for their documentation.
+	Examples []any
 	// Models, for a kind of a definition, returns the models of the kind and its list.
 	Models func() map[string]*spec.Schema
 	// Old are they in OpenAPI's version 2.

@@ -1,6 +1,8 @@
 package openapi
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +49,56 @@ func TestModelsAreNotShared(t *testing.T) {
 	}
 	if p := a["io.k8s.api.core.v1.Pod"].Properties["apiVersion"]; p.Description == "" {
 		t.Error("apiVersion has no description")
+	}
+}
+
+// Texts that have few values name them, in themselves and below their description; a list's are its items'.
+func TestValuesOfATextAreNamed(t *testing.T) {
+	m, err := Models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	describe(m, []any{corev1.PodList{}, corev1.PersistentVolumeClaim{}})
+	const pod, claim, ephemeral = "io.k8s.api.core.v1.PodSpec", "io.k8s.api.core.v1.PersistentVolumeClaimSpec", "io.k8s.api.core.v1.EphemeralContainer"
+	for _, c := range []struct {
+		model, property string
+		values          []any
+	}{
+		{pod, "restartPolicy", []any{"Always", "Never", "OnFailure"}},
+		{claim, "volumeMode", []any{"Block", "Filesystem"}},
+		{ephemeral, "imagePullPolicy", []any{"Always", "IfNotPresent", "Never"}}, // of an embedded struct
+	} {
+		p := m[c.model].Properties[c.property]
+		list := "Possible enum values:"
+		for _, v := range c.values {
+			list += fmt.Sprintf("\n - `%q`", v)
+		}
+		if !slices.Equal(p.Enum, c.values) || !strings.HasSuffix(p.Description, "\n\n"+list) {
+			t.Errorf("%s.%s: %v, %q", c.model, c.property, p.Enum, p.Description)
+		}
+	}
+	modes := m[claim].Properties["accessModes"]
+	if got := modes.Items.Schema.Enum; len(got) != 4 || strings.Contains(modes.Description, "enum") {
+		t.Errorf("%v, %q", got, modes.Description)
+	}
+}
+
+// No model and no property of the built-in kinds is without a text.
+func TestEverythingIsDescribed(t *testing.T) {
+	m, err := Models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	describe(m, append(slices.Clone(common), corev1.PodList{}, corev1.PersistentVolumeClaimList{}))
+	for name := range Closure(m, "io.k8s.api.core.v1.PodList", "io.k8s.api.core.v1.PersistentVolumeClaimList", modelStatus, modelDeleteOptions, "io.k8s.api.autoscaling.v1.Scale") {
+		if m[name].Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+		for p, s := range m[name].Properties {
+			if s.Description == "" {
+				t.Errorf("%s.%s has no description", name, p)
+			}
+		}
 	}
 }
 

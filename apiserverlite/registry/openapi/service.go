@@ -6,6 +6,10 @@ import (
 	"slices"
 	"sync"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/handler"
@@ -16,6 +20,12 @@ import (
 type Config struct {
 	Kinds          []Kind
 	Title, Version string
+}
+
+// common are objects of the types that requests and answers of every kind use, and of subresources' bodies.
+var common = []any{
+	metav1.Status{}, metav1.DeleteOptions{}, metav1.Patch{}, metav1.ListMeta{}, metav1.APIResourceList{},
+	corev1.Binding{}, policyv1.Eviction{}, autoscalingv1.Scale{}, authenticationv1.TokenRequest{},
 }
 
 // Service serves /openapi/v3, /openapi/v3/{group version} and /openapi/v2. Documents are built when first
@@ -34,15 +44,15 @@ func New(c Config) *Service {
 		if err != nil {
 			return nil, err
 		}
-		var examples []any
+		examples := slices.Clone(common)
 		for _, k := range c.Kinds {
-			examples = append(examples, k.Example)
+			examples = append(examples, k.Examples...)
 		}
 		describe(m, examples)
-		common := maps.Clone(metav1.TypeMeta{}.SwaggerDoc())
-		delete(common, "")
-		common["metadata"] = "Standard metadata of every object."
-		describeSnapshots(m, common)
+		ofEach := maps.Clone(metav1.TypeMeta{}.SwaggerDoc())
+		delete(ofEach, "")
+		ofEach["metadata"] = "Standard metadata of every object."
+		describeSnapshots(m, ofEach)
 		return m, nil
 	}), nil)
 }

@@ -73,6 +73,9 @@ func generate() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := enums(all); err != nil {
+		return nil, err
+	}
 	out := object{}
 	for name, d := range all {
 		for _, gvk := range kindsOf(d) {
