@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/jsonpath"
+
+	"drydock.dev/drydock/apiserverlite/registry/openapi"
 )
 
 // column is a printer column of a definition.
@@ -19,6 +22,14 @@ type column struct {
 	description      string // the path if empty
 	format           string
 	priority         int32
+}
+
+// told gives columns of a snapshot kind the descriptions of the fields that they show.
+func told(kind string, columns ...column) []column {
+	for i, c := range columns {
+		columns[i].description = openapi.SnapshotText(kind, strings.TrimPrefix(c.path, "."))
+	}
+	return columns
 }
 
 // customTable renders objects with a definition's columns.

@@ -30,13 +30,13 @@ func groupSnapshots() *Resource {
 		list:       alloc[groupv1.VolumeGroupSnapshotList](),
 		takeStatus: func(obj, from *groupv1.VolumeGroupSnapshot) { obj.Status = from.Status },
 		check:      checkGroup,
-		columns: []column{
-			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
-			{name: "VolumeGroupSnapshotClass", kind: "string", path: ".spec.volumeGroupSnapshotClassName"},
-			{name: "VolumeGroupSnapshotContent", kind: "string", path: ".status.boundVolumeGroupSnapshotContentName"},
-			{name: "CreationTime", kind: "date", path: ".status.creationTime"},
+		columns: told("VolumeGroupSnapshot",
+			column{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			column{name: "VolumeGroupSnapshotClass", kind: "string", path: ".spec.volumeGroupSnapshotClassName"},
+			column{name: "VolumeGroupSnapshotContent", kind: "string", path: ".status.boundVolumeGroupSnapshotContentName"},
+			column{name: "CreationTime", kind: "date", path: ".status.creationTime"},
 			age,
-		},
+		),
 	})
 }
 
@@ -70,15 +70,15 @@ func groupContents() *Resource {
 		list:       alloc[groupv1.VolumeGroupSnapshotContentList](),
 		takeStatus: func(obj, from *groupv1.VolumeGroupSnapshotContent) { obj.Status = from.Status },
 		check:      checkGroupContent,
-		columns: []column{
-			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
-			{name: "DeletionPolicy", kind: "string", path: ".spec.deletionPolicy"},
-			{name: "Driver", kind: "string", path: ".spec.driver"},
-			{name: "VolumeGroupSnapshotClass", kind: "string", path: ".spec.volumeGroupSnapshotClassName"},
-			{name: "VolumeGroupSnapshotNamespace", kind: "string", path: ".spec.volumeGroupSnapshotRef.namespace"},
-			{name: "VolumeGroupSnapshot", kind: "string", path: ".spec.volumeGroupSnapshotRef.name"},
+		columns: told("VolumeGroupSnapshotContent",
+			column{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			column{name: "DeletionPolicy", kind: "string", path: ".spec.deletionPolicy"},
+			column{name: "Driver", kind: "string", path: ".spec.driver"},
+			column{name: "VolumeGroupSnapshotClass", kind: "string", path: ".spec.volumeGroupSnapshotClassName"},
+			column{name: "VolumeGroupSnapshotNamespace", kind: "string", path: ".spec.volumeGroupSnapshotRef.namespace"},
+			column{name: "VolumeGroupSnapshot", kind: "string", path: ".spec.volumeGroupSnapshotRef.name"},
 			age,
-		},
+		),
 	})
 }
 
@@ -150,6 +150,6 @@ func groupClasses() *Resource {
 				fixed(c, field.NewPath("parameters"), &s.Parameters, &old.Parameters, "parameters are immutable once set")
 			}
 		},
-		columns: []column{{name: "Driver", kind: "string", path: ".driver"}, {name: "DeletionPolicy", kind: "string", path: ".deletionPolicy"}, age},
+		columns: append([]column{{name: "Driver", kind: "string", path: ".driver"}}, told("VolumeGroupSnapshotClass", column{name: "DeletionPolicy", kind: "string", path: ".deletionPolicy"}, age)...),
 	})
 }

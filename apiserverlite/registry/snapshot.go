@@ -42,16 +42,16 @@ func snapshots() *Resource {
 		list:       alloc[snapshotv1.VolumeSnapshotList](),
 		takeStatus: func(obj, from *snapshotv1.VolumeSnapshot) { obj.Status = from.Status },
 		check:      checkSnapshot,
-		columns: []column{
-			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
-			{name: "SourcePVC", kind: "string", path: ".spec.source.persistentVolumeClaimName"},
-			{name: "SourceSnapshotContent", kind: "string", path: ".spec.source.volumeSnapshotContentName"},
-			{name: "RestoreSize", kind: "string", path: ".status.restoreSize"},
-			{name: "SnapshotClass", kind: "string", path: ".spec.volumeSnapshotClassName"},
-			{name: "SnapshotContent", kind: "string", path: ".status.boundVolumeSnapshotContentName"},
-			{name: "CreationTime", kind: "date", path: ".status.creationTime"},
+		columns: told("VolumeSnapshot",
+			column{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			column{name: "SourcePVC", kind: "string", path: ".spec.source.persistentVolumeClaimName"},
+			column{name: "SourceSnapshotContent", kind: "string", path: ".spec.source.volumeSnapshotContentName"},
+			column{name: "RestoreSize", kind: "string", path: ".status.restoreSize"},
+			column{name: "SnapshotClass", kind: "string", path: ".spec.volumeSnapshotClassName"},
+			column{name: "SnapshotContent", kind: "string", path: ".status.boundVolumeSnapshotContentName"},
+			column{name: "CreationTime", kind: "date", path: ".status.creationTime"},
 			age,
-		},
+		),
 	})
 }
 
@@ -81,16 +81,16 @@ func snapshotContents() *Resource {
 		list:       alloc[snapshotv1.VolumeSnapshotContentList](),
 		takeStatus: func(obj, from *snapshotv1.VolumeSnapshotContent) { obj.Status = from.Status },
 		check:      checkSnapshotContent,
-		columns: []column{
-			{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
-			{name: "RestoreSize", kind: "integer", path: ".status.restoreSize"},
-			{name: "DeletionPolicy", kind: "string", path: ".spec.deletionPolicy"},
-			{name: "Driver", kind: "string", path: ".spec.driver"},
-			{name: "VolumeSnapshotClass", kind: "string", path: ".spec.volumeSnapshotClassName"},
-			{name: "VolumeSnapshot", kind: "string", path: ".spec.volumeSnapshotRef.name"},
-			{name: "VolumeSnapshotNamespace", kind: "string", path: ".spec.volumeSnapshotRef.namespace"},
+		columns: told("VolumeSnapshotContent",
+			column{name: "ReadyToUse", kind: "boolean", path: ".status.readyToUse"},
+			column{name: "RestoreSize", kind: "integer", path: ".status.restoreSize"},
+			column{name: "DeletionPolicy", kind: "string", path: ".spec.deletionPolicy"},
+			column{name: "Driver", kind: "string", path: ".spec.driver"},
+			column{name: "VolumeSnapshotClass", kind: "string", path: ".spec.volumeSnapshotClassName"},
+			column{name: "VolumeSnapshot", kind: "string", path: ".spec.volumeSnapshotRef.name"},
+			column{name: "VolumeSnapshotNamespace", kind: "string", path: ".spec.volumeSnapshotRef.namespace"},
 			age,
-		},
+		),
 	})
 }
 
@@ -132,6 +132,6 @@ func snapshotClasses() *Resource {
 			c.oneOf(field.NewPath("deletionPolicy"), string(s.DeletionPolicy), deleteIt, retainIt)
 			c.present(field.NewPath("driver"), s.Driver)
 		},
-		columns: []column{{name: "Driver", kind: "string", path: ".driver"}, {name: "DeletionPolicy", kind: "string", path: ".deletionPolicy"}, age},
+		columns: append([]column{{name: "Driver", kind: "string", path: ".driver"}}, told("VolumeSnapshotClass", column{name: "DeletionPolicy", kind: "string", path: ".deletionPolicy"}, age)...),
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/apiserverlite/registry"
+	"drydock.dev/drydock/apiserverlite/registry/openapi"
 )
 
 // definition is what a CRD of the snapshot module says.
@@ -35,7 +36,7 @@ type definition struct {
 			Name                     string
 			Served                   bool
 			Subresources             map[string]any
-			AdditionalPrinterColumns []struct{ Name, Type, JSONPath string }
+			AdditionalPrinterColumns []struct{ Name, Type, JSONPath, Description string }
 		}
 	}
 }
@@ -77,10 +78,17 @@ func TestSnapshotDiscovery(t *testing.T) {
 			}
 			var got, want []string
 			for _, c := range tab.ColumnDefinitions[1:] {
-				got = append(got, c.Name+" "+c.Type+" "+c.Description[strings.LastIndex(c.Description, " ")+1:])
+				got = append(got, c.Name+" "+c.Type+": "+c.Description)
 			}
 			for _, c := range v.AdditionalPrinterColumns {
-				want = append(want, c.Name+" "+c.Type+" "+c.JSONPath)
+				text := "Custom resource definition column (in JSONPath format): " + c.JSONPath
+				if c.Description != "" { // upstream's words are not ours
+					text = openapi.SnapshotText(n.Kind, strings.TrimPrefix(c.JSONPath, "."))
+				}
+				if text == "" {
+					t.Errorf("%s: column %s is not described", gvr, c.Name)
+				}
+				want = append(want, c.Name+" "+c.Type+": "+text)
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: columns\n%v\nwant\n%v", gvr, got, want)

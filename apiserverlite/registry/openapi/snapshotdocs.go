@@ -39,6 +39,8 @@ var snapshotDocs = map[string]map[string]string{
 		"spec.source.snapshotHandle":       "The driver's id of a snapshot that exists.",
 		"spec.sourceVolumeMode":            "The mode of the volume that the snapshot is of: Filesystem or Block.",
 		"spec.volumeSnapshotRef":           "The VolumeSnapshot to which this one belongs. Name and namespace are needed.",
+		"spec.volumeSnapshotRef.name":      "Name of the VolumeSnapshot to which this one belongs.",
+		"spec.volumeSnapshotRef.namespace": "Namespace of the VolumeSnapshot to which this one belongs.",
 		"status.snapshotHandle":            "The driver's id of the snapshot.",
 		"status.creationTime":              docTaken + " In nanoseconds since 1970.",
 		"status.restoreSize":               docSize + " In bytes.",
@@ -62,19 +64,24 @@ var snapshotDocs = map[string]map[string]string{
 	"VolumeGroupSnapshotContent": {
 		"": "VolumeGroupSnapshotContent is a group snapshot in a storage system.", "spec": docObject, "status": docObserved,
 		"spec.driver": docDriver, "spec.deletionPolicy": docPolicy, "spec.volumeGroupSnapshotClassName": docClass,
-		"spec.source":                      "Where the group snapshot comes from: exactly one of its fields, which cannot be changed.",
-		"spec.source.volumeHandles":        "The driver's ids of the volumes to take snapshots of.",
-		"spec.source.groupSnapshotHandles": "The driver's ids of a group snapshot that exists and of the snapshots in it.",
-		"spec.volumeGroupSnapshotRef":      "The VolumeGroupSnapshot to which this one belongs. Name and namespace are needed.",
-		"status.volumeGroupSnapshotHandle": "The driver's id of the group snapshot.",
-		"status.volumeSnapshotInfoList":    "The snapshots in the group.",
-		"status.readyToUse":                docReady, "status.creationTime": docTaken, "status.error": docError,
+		"spec.source":                           "Where the group snapshot comes from: exactly one of its fields, which cannot be changed.",
+		"spec.source.volumeHandles":             "The driver's ids of the volumes to take snapshots of.",
+		"spec.source.groupSnapshotHandles":      "The driver's ids of a group snapshot that exists and of the snapshots in it.",
+		"spec.volumeGroupSnapshotRef":           "The VolumeGroupSnapshot to which this one belongs. Name and namespace are needed.",
+		"spec.volumeGroupSnapshotRef.name":      "Name of the VolumeGroupSnapshot to which this one belongs.",
+		"spec.volumeGroupSnapshotRef.namespace": "Namespace of the VolumeGroupSnapshot to which this one belongs.",
+		"status.volumeGroupSnapshotHandle":      "The driver's id of the group snapshot.",
+		"status.volumeSnapshotInfoList":         "The snapshots in the group.",
+		"status.readyToUse":                     docReady, "status.creationTime": docTaken, "status.error": docError,
 	},
 	"VolumeGroupSnapshotClass": {
 		"":       "VolumeGroupSnapshotClass says how a driver takes group snapshots.",
 		"driver": docDriver, "deletionPolicy": docPolicy + " For group snapshots made with this class.", "parameters": docParams,
 	},
 }
+
+// SnapshotText describes a field of a snapshot kind, by its path: spec.driver. It is empty for what is not described.
+func SnapshotText(kind, path string) string { return snapshotDocs[kind][path] }
 
 // describeSnapshots fills in snapshotDocs, and what every object's type and metadata are.
 func describeSnapshots(models map[string]*spec.Schema, common map[string]string) {
