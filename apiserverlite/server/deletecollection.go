@@ -50,7 +50,7 @@ func (x *exchange) deleteCollection(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{stream: func(w http.ResponseWriter) { send(w, x.r, http.StatusOK, x.out.media.contentType(), parts...) }}, nil
+	return reply{stream: func(w http.ResponseWriter) { x.s.send(w, x.r, http.StatusOK, x.out.media.contentType(), parts...) }}, nil
 }
 
 // collectionOptions are only in the body: the query holds the list's.

@@ -232,7 +232,7 @@ func (s *Server) sendAggregated(w http.ResponseWriter, r *http.Request, path str
 		return true
 	}
 	w.Header().Set("Cache-Control", "public")
-	send(w, r, http.StatusOK, typeJSON+";g=apidiscovery.k8s.io;v="+v+";as="+aggregatedAs, d.body)
+	s.send(w, r, http.StatusOK, typeJSON+";g=apidiscovery.k8s.io;v="+v+";as="+aggregatedAs, d.body)
 	return true
 }
 
@@ -306,7 +306,7 @@ func (s *Server) sendAs(w http.ResponseWriter, r *http.Request, out output, o ru
 	if err != nil {
 		return err
 	}
-	send(w, r, http.StatusOK, out.media.contentType(), b)
+	s.send(w, r, http.StatusOK, out.media.contentType(), b)
 	return nil
 }
 

@@ -96,7 +96,7 @@ func (x *exchange) write(w http.ResponseWriter, rep reply) {
 		x.s.fail(w, x.r, x.out, err)
 		return
 	}
-	send(w, x.r, rep.code, x.out.media.contentType(), b)
+	x.s.send(w, x.r, rep.code, x.out.media.contentType(), b)
 }
 
 // render encodes a single object. Status answers are never transformed.

@@ -27,6 +27,7 @@ type frames struct {
 	one     []byte // all that waits to be written, if it is a single event which other watches write as well
 	err     error
 	columns bool // the table's column definitions were sent
+	zipped  bool // each flush is a compressed piece of its own
 }
 
 func newFrames(x *exchange, w http.ResponseWriter) *frames {
@@ -39,6 +40,9 @@ func (f *frames) close() { f.stall.stop() }
 // open sends the headers at once: clients wait for them.
 func (f *frames) open() {
 	f.w.Header().Set("Content-Type", f.x.out.media.streamType())
+	if f.zipped {
+		zip(f.w.Header())
+	}
 	f.w.WriteHeader(http.StatusOK)
 	f.err = f.ctl.Flush()
 }
@@ -70,7 +74,7 @@ func (f *frames) flush() bool {
 		return true
 	}
 	f.err = f.stall.during(func() error {
-		if _, err := f.w.Write(out); err != nil {
+		if err := f.write(out); err != nil {
 			return err
 		}
 		return f.ctl.Flush()
@@ -81,6 +85,14 @@ func (f *frames) flush() bool {
 		f.buf = bytes.Buffer{}
 	}
 	return f.err == nil
+}
+
+func (f *frames) write(b []byte) error {
+	if f.zipped {
+		return f.x.s.zippers.piece(f.w, b)
+	}
+	_, err := f.w.Write(b)
+	return err
 }
 
 // mostShared bounds the bytes of an event that are kept for other watches.

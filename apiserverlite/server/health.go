@@ -28,7 +28,7 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	send(w, r, http.StatusOK, typeJSON, b)
+	s.send(w, r, http.StatusOK, typeJSON, b)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (s *Server) paths(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	send(w, r, http.StatusOK, typeJSON, b)
+	s.send(w, r, http.StatusOK, typeJSON, b)
 	return nil
 }
 

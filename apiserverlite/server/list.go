@@ -37,7 +37,7 @@ func (x *exchange) list(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{stream: func(w http.ResponseWriter) { send(w, x.r, http.StatusOK, x.out.media.contentType(), parts...) }}, nil
+	return reply{stream: func(w http.ResponseWriter) { x.s.send(w, x.r, http.StatusOK, x.out.media.contentType(), parts...) }}, nil
 }
 
 // page selects the snapshot that the options ask for, and the objects from it.

@@ -497,18 +497,24 @@ func TestGzipOfLargeAnswers(t *testing.T) {
 	if _, err := c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "small"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ name, from, accept, want string }{
-		{"big", "192.0.2.1:1", "gzip", "gzip"}, {"small", "192.0.2.1:1", "gzip", ""}, {"big", "192.0.2.1:1", "", ""},
-		{"big", "127.0.0.1:1", "gzip", ""}, // Go's transport says so by itself
-		{"big", "127.0.0.1:1", "deflate, gzip", "gzip"}, {"big", "[::1]:1", "gzip;q=1", "gzip"}, {"small", "127.0.0.1:1", "deflate, gzip", ""},
+	for _, c := range []struct{ name, accept, want string }{
+		{"big", "gzip", "gzip"}, {"small", "gzip", ""}, {"big", "", ""}, {"big", "deflate,gzip", "gzip"}, {"big", "gzip;q=1", ""},
 	} {
 		req := httptest.NewRequest("GET", nsPath+"/configmaps/"+c.name, nil)
-		req.RemoteAddr = c.from
+		req.RemoteAddr = "127.0.0.1:1"
 		req.Header.Set("Accept-Encoding", c.accept)
 		rec := httptest.NewRecorder()
 		f.Handler().ServeHTTP(rec, req)
 		if got := rec.Header().Get("Content-Encoding"); rec.Code != 200 || got != c.want {
 			t.Errorf("%v: %d, %q", c, rec.Code, got)
+		}
+	}
+	for size, want := range map[int]string{mostPlain: "", mostPlain + 1: "gzip"} {
+		req, rec := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+		req.Header.Set("Accept-Encoding", "gzip")
+		f.Server.send(rec, req, 200, typeJSON, make([]byte, size))
+		if got := rec.Header().Get("Content-Encoding"); got != want {
+			t.Errorf("%d bytes: %q", size, got)
 		}
 	}
 	if cm, err := c.Get(ctx, "big", metav1.GetOptions{}); err != nil || len(cm.Data["k"]) != 200<<10 {

@@ -69,7 +69,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, out output, err er
 		http.Error(w, st.Message, int(st.Code))
 		return
 	}
-	send(w, r, int(st.Code), out.media.contentType(), b)
+	s.send(w, r, int(st.Code), out.media.contentType(), b)
 }
 
 // outputFor is the plain form for answers of requests whose endpoint is not known yet.

@@ -4,24 +4,23 @@ import (
 	"bufio"
 	"compress/gzip"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 
 	"k8s.io/utils/clock"
 )
 
-// gzipFrom is the size from which compressing costs less than sending.
-const gzipFrom = 128 << 10
+// mostPlain is the size up to which nothing is compressed.
+const mostPlain = 128 << 10
 
 // gathered is how much of a long answer goes to the connection at once: with HTTP/2, each write costs a frame and a
 // change of goroutines.
 const gathered = 64 << 10
 
 // send writes a complete answer.
-func send(w http.ResponseWriter, r *http.Request, code int, contentType string, parts ...[]byte) {
+func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, contentType string, parts ...[]byte) {
 	size := 0
 	for _, p := range parts {
 		size += len(p)
@@ -34,15 +33,10 @@ func send(w http.ResponseWriter, r *http.Request, code int, contentType string, 
 	}
 	h := w.Header()
 	h.Set("Content-Type", contentType)
-	if size >= gzipFrom && compressed(r) {
-		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
+	if size > mostPlain && zipped(r) {
+		zip(h)
 		w.WriteHeader(code)
-		z, _ := gzip.NewWriterLevel(to, gzip.BestSpeed) // the level is valid
-		for _, p := range parts {
-			_, _ = z.Write(p) // a client that is gone needs no answer
-		}
-		_ = z.Close()
+		_ = s.zippers.write(to, parts...) // a client that is gone needs no answer
 		return
 	}
 	h.Set("Content-Length", strconv.Itoa(size))
@@ -51,7 +45,7 @@ func send(w http.ResponseWriter, r *http.Request, code int, contentType string, 
 		return
 	}
 	if len(parts) == 1 {
-		_, _ = to.Write(parts[0]) // as above
+		_, _ = to.Write(parts[0]) // a client that is gone needs no answer
 		return
 	}
 	out := bufio.NewWriterSize(to, min(size, gathered))
@@ -80,20 +74,61 @@ func (p patient) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// compressed tells whether a long answer is worth compressing for a client. Go's transport, and so client-go,
-// says by itself that it could read gzip: "gzip" and nothing else. To one on this machine that means more work on either
-// side and nothing gained. Who names it among others, or with a weight, or is somewhere else, gets it.
-func compressed(r *http.Request) bool {
-	accept := r.Header.Get("Accept-Encoding")
-	return strings.Contains(accept, "gzip") && (accept != "gzip" || !near(r))
+// zipped tells whether a client wants its answer compressed: one that names gzip, without a weight. Go's transport,
+// and so client-go, does so by itself, unless its kubeconfig says disable-compression.
+func zipped(r *http.Request) bool {
+	for name := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		if strings.TrimSpace(name) == "gzip" {
+			return true
+		}
+	}
+	return false
 }
 
-// near tells whether a client is on this machine.
-func near(r *http.Request) bool {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return true // it is in this process
+// zip announces a compressed answer.
+func zip(h http.Header) {
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+}
+
+// zippers keeps what compresses: each holds about a megabyte. Its zero value is ready.
+type zippers struct{ sync.Pool }
+
+// write compresses something whole.
+func (p *zippers) write(w io.Writer, parts ...[]byte) error {
+	return p.with(w, func(z *gzip.Writer) error {
+		for _, b := range parts {
+			if _, err := z.Write(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// piece compresses a part of a stream that its reader shall have at once. Go's reader gives the last bytes before an end
+// only when it has seen the next beginning, so they are flushed before the end.
+func (p *zippers) piece(w io.Writer, b []byte) error {
+	return p.with(w, func(z *gzip.Writer) error {
+		if _, err := z.Write(b); err != nil {
+			return err
+		}
+		return z.Flush()
+	})
+}
+
+func (p *zippers) with(w io.Writer, f func(*gzip.Writer) error) error {
+	z, ok := p.Get().(*gzip.Writer)
+	if !ok {
+		z, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.IsLoopback()
+	z.Reset(w)
+	defer func() {
+		z.Reset(nil)
+		p.Put(z)
+	}()
+	if err := f(z); err != nil {
+		return err
+	}
+	return z.Close()
 }

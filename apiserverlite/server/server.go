@@ -92,6 +92,7 @@ type Server struct {
 	base        *discovery // of the built-in kinds
 	definitions definitions
 	quotaTurns  turns
+	zippers     zippers
 	tokens      *tokens
 	inFlight    *inFlight
 	handler     http.Handler

@@ -127,6 +127,8 @@ func (w *watching) stop() {
 func (w *watching) serve(rw http.ResponseWriter) {
 	defer w.end()
 	out := newFrames(w.x, rw)
+	// Only a watch that begins as a list does is compressed: what is long is its beginning.
+	out.zipped = w.bookmarks && w.opts.SendInitialEvents != nil && *w.opts.SendInitialEvents && zipped(w.x.r)
 	defer out.close()
 	defer out.report()
 	out.open()

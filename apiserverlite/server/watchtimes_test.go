@@ -102,9 +102,9 @@ func (d *deaf) SetWriteDeadline(time.Time) error {
 
 // TestLongAnswerUnread: an answer that nobody reads is given up. It may be one piece, many, or compressed.
 func TestLongAnswerUnread(t *testing.T) {
-	half := make([]byte, gzipFrom)
+	half := make([]byte, mostPlain+1)
 	for name, parts := range map[string][][]byte{"one piece": {half}, "pieces": {half, half}} {
-		for _, accept := range []string{"", "gzip, deflate"} {
+		for _, accept := range []string{"", "gzip"} {
 			t.Run(name+accept, func(t *testing.T) {
 				if _, err := crand.Read(half); err != nil { // so that it stays long
 					t.Fatal(err)
@@ -113,7 +113,7 @@ func TestLongAnswerUnread(t *testing.T) {
 					r := httptest.NewRequest(http.MethodGet, "/", nil)
 					r.Header.Set("Accept-Encoding", accept)
 					began := time.Now()
-					send(&deaf{httptest.NewRecorder(), make(chan struct{})}, r, http.StatusOK, typeJSON, parts...)
+					new(Server).send(&deaf{httptest.NewRecorder(), make(chan struct{})}, r, http.StatusOK, typeJSON, parts...)
 					if took := time.Since(began); took != watchStall {
 						t.Fatalf("given up after %s", took)
 					}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 func TestPrepareRefusesWhatIsNotOurs(t *testing.T) {
@@ -115,6 +117,10 @@ func TestIdentityOutlivesRestarts(t *testing.T) {
 	}
 	if err := a.writeKubeconfig(l.Kubeconfig(), "x", "127.0.0.1:1"); err != nil {
 		t.Fatal(err)
+	}
+	// Nothing is compressed between programs of one machine, as far as the clients honour it.
+	if cfg, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig()); err != nil || !cfg.DisableCompression {
+		t.Errorf("compression is not switched off: %v", err)
 	}
 	for _, f := range []string{l.Token(), l.Kubeconfig(), filepath.Join(l.PKI(), "server.key")} {
 		if fi, err := os.Stat(f); err != nil || fi.Mode().Perm() != 0o600 {

@@ -3,6 +3,7 @@ package corpus
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,12 +47,18 @@ func (s Server) Send(ctx context.Context, r Row, vars map[string]string) (*Answe
 	}
 	defer resp.Body.Close()
 	a := &Answer{Code: resp.StatusCode, Header: resp.Header}
-	if want := r.events(); want > 0 && resp.StatusCode == http.StatusOK && strings.Contains(resp.Header.Get("Content-Type"), "cbor") {
-		return a, a.readFrames(resp.Body, want)
-	} else if want > 0 && resp.StatusCode == http.StatusOK {
-		return a, a.readEvents(resp.Body, want)
+	body := resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(resp.Body); err != nil {
+			return nil, fmt.Errorf("read the compressed answer: %w", err)
+		}
 	}
-	b, err := io.ReadAll(resp.Body)
+	if want := r.events(); want > 0 && resp.StatusCode == http.StatusOK && strings.Contains(resp.Header.Get("Content-Type"), "cbor") {
+		return a, a.readFrames(body, want)
+	} else if want > 0 && resp.StatusCode == http.StatusOK {
+		return a, a.readEvents(body, want)
+	}
+	b, err := io.ReadAll(body)
 	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}

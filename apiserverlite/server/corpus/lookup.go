@@ -2,6 +2,7 @@ package corpus
 
 import (
 	"encoding/json"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -11,8 +12,15 @@ func expand(s string, vars map[string]string) string {
 	for k, v := range vars {
 		s = strings.ReplaceAll(s, "${"+k+"}", v)
 	}
-	return s
+	return repeated.ReplaceAllStringFunc(s, func(m string) string {
+		what, n, _ := strings.Cut(m[2:len(m)-1], "*")
+		count, _ := strconv.Atoi(n) // the pattern has digits only
+		return strings.Repeat(what, count)
+	})
 }
+
+// repeated is a letter so many times: ${x*1000}.
+var repeated = regexp.MustCompile(`\$\{[a-z]\*\d{1,7}\}`)
 
 // lookup follows a path such as a.b[0]["x/y"].c.
 func lookup(v any, path string) (any, bool) {

@@ -141,7 +141,7 @@ func startFloor(b *testing.B) *side {
 	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2000}
 	s.StartTLS()
 	b.Cleanup(s.Close)
-	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}}
+	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1, DisableCompression: true}}
 }
 
 // startListFloor is a server that answers everything with what another one answers to the list.
@@ -162,7 +162,7 @@ func startListFloor(b *testing.B, of *side, media string) *side {
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	b.Cleanup(s.Close)
-	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}}
+	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1, DisableCompression: true}}
 }
 
 // memory is what processes have of the machine's, in MB. Pages of the program's file belong to the file: the

@@ -37,7 +37,7 @@ type Peer struct {
 
 // Config is for clients, without limits of their own.
 func (p *Peer) Config() *rest.Config {
-	return &rest.Config{Host: p.URL, BearerToken: p.Token, TLSClientConfig: rest.TLSClientConfig{CAData: []byte(p.CA)}, QPS: -1}
+	return &rest.Config{Host: p.URL, BearerToken: p.Token, TLSClientConfig: rest.TLSClientConfig{CAData: []byte(p.CA)}, QPS: -1, DisableCompression: true}
 }
 
 // Start returns once the server is ready; the end of the test ends it.
