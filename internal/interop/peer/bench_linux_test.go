@@ -27,6 +27,8 @@ const (
 	rounds = 3 // of each load, the servers in turn
 )
 
+var medias = map[string]string{"json": asJSON, "protobuf": asProtobuf}
+
 const (
 	asJSON     = "application/json"
 	asProtobuf = "application/vnd.kubernetes.protobuf"
@@ -61,13 +63,16 @@ func BenchmarkAPI(b *testing.B) {
 		for _, s := range []*side{ours, theirs} {
 			creates(b, s.client(b, asProtobuf), s.next(5000-s.made), 16)
 		}
-		measureLists(b, "json", asJSON, ours, theirs)
-		measureLists(b, "protobuf", asProtobuf, ours, theirs)
+		for name, media := range medias {
+			measureLists(b, name, media, ours, theirs)
+		}
 		for _, s := range []*side{ours, theirs} {
 			conflicts(b, s)
 		}
-		measureWatches(b, 1, 200, ours, theirs)
-		measureWatches(b, 200, 20, ours, theirs)
+		for name, media := range medias {
+			measureWatches(b, name, media, 1, 200, ours, theirs)
+			measureWatches(b, name, media, 200, 20, ours, theirs)
+		}
 		for _, s := range []*side{ours, theirs} {
 			creates(b, s.client(b, asProtobuf), s.next(8000-s.made), 16)
 		}
@@ -76,7 +81,7 @@ func BenchmarkAPI(b *testing.B) {
 		lighter(b, "the same at rest", setWork, ours, theirs)
 		creates(b, ours.client(b, asProtobuf), ours.next(50000-ours.made), 16)
 		b.Logf("with 50,000 objects: %s", ours.memory(b))
-		for name, media := range map[string]string{"json": asJSON, "protobuf": asProtobuf} {
+		for name, media := range medias {
 			b.Logf("list of 50,000 in %s: %s", name, ms(quantile(lists(b, ours.client(b, media), 3), .5)))
 		}
 		b.Logf("after that: %s", ours.memory(b))
@@ -88,7 +93,7 @@ func BenchmarkAPI(b *testing.B) {
 
 func measureCreates(b *testing.B, name, media string, n, clients int, ours, theirs *side) {
 	b.Helper()
-	floor := startFloor(b)
+	floor := startFloor(b, ours, media)
 	rates, times := map[*side][]float64{}, map[*side][]time.Duration{}
 	for range rounds {
 		for _, s := range []*side{ours, theirs, floor} {
@@ -124,20 +129,20 @@ func measureLists(b *testing.B, name, media string, ours, theirs *side) {
 	against(b, "list of 5,000 in "+name, setList.Seconds(), figure, ours, theirs, floor)
 }
 
-func measureWatches(b *testing.B, watches, events int, ours, theirs *side) {
+func measureWatches(b *testing.B, name, media string, watches, events int, ours, theirs *side) {
 	b.Helper()
-	floor := startFloor(b)
+	floor := startFloor(b, ours, media)
 	times := map[*side][]time.Duration{}
 	for range rounds {
 		for _, s := range []*side{ours, theirs, floor} {
-			times[s] = append(times[s], arrivals(b, s, watches, events)...)
+			times[s] = append(times[s], arrivals(b, s, media, watches, events)...)
 		}
 	}
 	figure := func(s *side) (float64, string) {
 		p99 := quantile(times[s], .99)
 		return p99.Seconds(), fmt.Sprintf("p50 %s, p99 %s", ms(quantile(times[s], .5)), ms(p99))
 	}
-	against(b, fmt.Sprintf("p99 of an event, %d watches", watches), setEvent.Seconds(), figure, ours, theirs, floor)
+	against(b, fmt.Sprintf("event in %s, %d watches", name, watches), setEvent.Seconds(), figure, ours, theirs, floor)
 }
 
 // against holds what ours takes against what the target was set by and against upstream's of this run. Clients of a server

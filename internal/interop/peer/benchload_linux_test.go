@@ -18,11 +18,17 @@ import (
 
 const benchNamespace = "bench"
 
-// prepare makes the namespace for all that follows.
+// sampleName is an object that is always there.
+const sampleName = "sample"
+
+// prepare makes the namespace for all that follows, and the sample in it.
 func prepare(b *testing.B, s *side) {
 	b.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace}}
 	if _, err := s.client(b, asJSON).CoreV1().Namespaces().Create(b.Context(), ns, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := s.client(b, asJSON).CoreV1().ConfigMaps(benchNamespace).Create(b.Context(), item(sampleName), metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -110,11 +116,11 @@ func conflicts(b *testing.B, s *side) {
 }
 
 // arrivals is how long after the beginning of each create its event was with each watch.
-func arrivals(b *testing.B, s *side, watches, events int) []time.Duration {
+func arrivals(b *testing.B, s *side, media string, watches, events int) []time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	maps := s.client(b, asProtobuf).CoreV1().ConfigMaps(benchNamespace)
+	maps := s.client(b, media).CoreV1().ConfigMaps(benchNamespace)
 	l, err := maps.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		b.Fatal(err)

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -91,27 +92,26 @@ func startBinary(b *testing.B, state string) *side {
 	return s
 }
 
-// startFloor is a server that gives each body which is posted to all watches as it is.
-func startFloor(b *testing.B) *side {
+// startFloor is a server that answers whatever is posted to it with one object of another one, and sends that to all watches.
+func startFloor(b *testing.B, of *side, media string) *side {
+	b.Helper()
+	object := of.raw(b, media, sampleName)
+	empty := of.raw(b, media, "", "limit", "1", "labelSelector", "app=none")
+	frame := added(object, media)
 	var mu sync.Mutex
 	watches := map[chan []byte]bool{}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", asProtobuf)
+	return serveFloor(b, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", media)
 		switch {
 		case r.Method == http.MethodPost:
-			w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
-			body, _ := io.ReadAll(r.Body)
-			raw := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), body)
-			ev := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "ADDED")
-			ev = protowire.AppendBytes(protowire.AppendTag(ev, 2, protowire.BytesType), raw)
-			frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(ev))), ev...)
+			io.Copy(io.Discard, r.Body)
 			mu.Lock()
 			for c := range watches {
 				c <- frame
 			}
 			mu.Unlock()
 			w.WriteHeader(http.StatusCreated)
-			w.Write(body)
+			w.Write(object)
 		case r.URL.Query().Get("watch") != "":
 			mine := make(chan []byte, 1)
 			mu.Lock()
@@ -122,7 +122,7 @@ func startFloor(b *testing.B) *side {
 				defer mu.Unlock()
 				delete(watches, mine)
 			}()
-			w.Header().Set("Content-Type", asProtobuf+";stream=watch")
+			w.Header().Set("Content-Type", media+";stream=watch")
 			w.(http.Flusher).Flush()
 			for {
 				select {
@@ -133,33 +133,59 @@ func startFloor(b *testing.B) *side {
 					return
 				}
 			}
-		default: // an empty list
-			w.Write([]byte("k8s\x00\x0a\x13\x0a\x02v1\x12\x0dConfigMapList\x12\x00\x1a\x00\x22\x00"))
+		default:
+			w.Write(empty)
 		}
-	}))
-	s.EnableHTTP2 = true
-	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2000}
-	s.StartTLS()
-	b.Cleanup(s.Close)
-	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1, DisableCompression: true}}
+	})
+}
+
+// added is an event as watches are sent it.
+func added(object []byte, media string) []byte {
+	if media == asJSON {
+		return fmt.Appendf(nil, "{\"type\":\"ADDED\",\"object\":%s}\n", bytes.TrimSpace(object))
+	}
+	raw := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), object)
+	ev := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "ADDED")
+	ev = protowire.AppendBytes(protowire.AppendTag(ev, 2, protowire.BytesType), raw)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(ev))), ev...)
 }
 
 // startListFloor is a server that answers everything with what another one answers to the list.
 func startListFloor(b *testing.B, of *side, media string) *side {
 	b.Helper()
-	c, ok := of.client(b, media).CoreV1().RESTClient().(*rest.RESTClient)
+	body := of.raw(b, media, "")
+	return serveFloor(b, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", media)
+		w.Write(body)
+	})
+}
+
+// raw is what a server answers to the question for one of the objects, or with a name that is empty for all.
+func (s *side) raw(b *testing.B, media, name string, params ...string) []byte {
+	b.Helper()
+	c, ok := s.client(b, media).CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok {
 		b.Fatal("client-go has another client")
 	}
-	body, err := c.Get().Namespace(benchNamespace).Resource("configmaps").DoRaw(b.Context())
+	r := c.Get().Namespace(benchNamespace).Resource("configmaps")
+	if name != "" {
+		r = r.Name(name)
+	}
+	for i := 0; i < len(params); i += 2 {
+		r = r.Param(params[i], params[i+1])
+	}
+	body, err := r.DoRaw(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", media)
-		w.Write(body)
-	}))
+	return body
+}
+
+// serveFloor serves as all servers here do: over TLS, by HTTP/2.
+func serveFloor(b *testing.B, h http.HandlerFunc) *side {
+	s := httptest.NewUnstartedServer(h)
 	s.EnableHTTP2 = true
+	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2000}
 	s.StartTLS()
 	b.Cleanup(s.Close)
 	return &side{name: "the floor", cfg: &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1, DisableCompression: true}}
