@@ -162,11 +162,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	var wg sync.WaitGroup
 	for _, c := range run {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			c.Run(ctx)
-		}()
+		})
 	}
 	wg.Wait()
 	return nil

@@ -118,11 +118,9 @@ func (w *world) start(parts ...func(context.Context)) (stop func()) {
 func (w *world) play(ctx context.Context, parts ...func(context.Context)) (wait func()) {
 	var wg sync.WaitGroup
 	for _, p := range parts {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			p(ctx)
-		}()
+		})
 	}
 	return wg.Wait
 }

@@ -56,11 +56,9 @@ func (s *split) run() error {
 		s.mu.Lock()
 		s.undecided[c] = struct{}{}
 		s.mu.Unlock()
-		s.wg.Add(1)
-		go func() {
-			defer s.wg.Done()
+		s.wg.Go(func() {
 			s.decide(c)
-		}()
+		})
 	}
 }
 

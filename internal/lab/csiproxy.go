@@ -104,16 +104,14 @@ func (p *Proxy) Serve(ctx context.Context) error {
 	defer cut()
 	p.within.Open(base)
 	var stopped sync.WaitGroup
-	stopped.Add(1)
 	done := make(chan struct{})
-	go func() {
-		defer stopped.Done()
+	stopped.Go(func() {
 		select {
 		case <-ctx.Done():
 			s.Stop()
 		case <-done:
 		}
-	}()
+	})
 	err := s.Serve(p.listener)
 	close(done)
 	stopped.Wait()

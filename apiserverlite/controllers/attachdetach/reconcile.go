@@ -65,11 +65,9 @@ func (c *Controller) considerDetach(ctx context.Context, at *attachment, soonest
 	}
 	c.pending.start(key, opDetach)
 	d := detachment{place: at.place, volume: at.volume, unverified: expired || tainted, ask: at.inUse && !forced}
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
+	c.wg.Go(func() {
 		c.detach(ctx, key, d)
-	}()
+	})
 }
 
 // considerAttach starts the attach of a wanted volume unless it is there, or
@@ -102,11 +100,9 @@ func (c *Controller) considerAttach(ctx context.Context, p place, w *want, soone
 	}
 	c.pending.start(key, opAttach)
 	v, pods := w.volume, w.list()
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
+	c.wg.Go(func() {
 		c.attach(ctx, key, p, v, pods)
-	}()
+	})
 }
 
 // keyOf is the key of an operation on a volume: the whole volume if only one node may have it.

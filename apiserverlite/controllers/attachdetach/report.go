@@ -36,11 +36,9 @@ func (c *Controller) reportSoon(n NodeName) *report {
 	r.wanted++
 	if !r.running {
 		r.running = true
-		c.wg.Add(1)
-		go func() {
-			defer c.wg.Done()
+		c.wg.Go(func() {
 			c.write(n, r)
-		}()
+		})
 	}
 	return r
 }

@@ -50,12 +50,10 @@ type Worker[T comparable] func(ctx context.Context, key T) error
 func Work[T comparable](ctx context.Context, e Env, n int, q Queue[T], work Worker[T]) {
 	var wg sync.WaitGroup
 	for range n {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for step(ctx, e, q, work) {
 			}
-		}()
+		})
 	}
 	<-ctx.Done()
 	q.ShutDown()

@@ -82,11 +82,9 @@ func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	run := func(f func()) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			f()
-		}()
+		})
 	}
 	c.typed = c.env.Informers.WaitForCacheSyncWithContext(ctx).Synced
 	ready := make(chan struct{})

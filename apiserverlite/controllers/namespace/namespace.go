@@ -174,16 +174,14 @@ func (c *Controller) startEmptying(ns *corev1.Namespace) {
 	}
 	again := make(chan struct{}, 1)
 	c.ending[ns.Name] = again
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
+	c.wg.Go(func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			delete(c.ending, ns.Name)
 		}()
 		c.empty(c.emptied, ns.Name, again)
-	}()
+	})
 }
 
 // poke tells a namespace's goroutine that the namespace has changed.

@@ -65,11 +65,9 @@ func New(env control.Env) *Controller {
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, g := range c.guards {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			control.Work(ctx, c.env, workers, g.queue, g.sync)
-		}()
+		})
 	}
 	wg.Wait()
 }

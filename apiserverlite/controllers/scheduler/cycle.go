@@ -53,12 +53,8 @@ func (s *Scheduler) schedule(ctx context.Context, name types.NamespacedName) err
 	s.assumed.add(plan)
 	changed := make(chan struct{}, 1)
 	s.binding[pod.UID] = changed
-	s.wg.Add(1)
+	s.wg.Go(func() { s.bindCycle(ctx, plan, changed) })
 	s.mu.Unlock()
-	go func() {
-		defer s.wg.Done()
-		s.bindCycle(ctx, plan, changed)
-	}()
 	return nil
 }
 
