@@ -3,6 +3,8 @@ package fakecloud
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -25,6 +27,22 @@ func (c *Cloud) boot(caller context.Context) error {
 		return err
 	}
 	return lab.ErrKilled
+}
+
+// refuseForgetting keeps images whose database was lost: a new one would know none
+// of them, and all would be removed.
+func refuseForgetting(ctx context.Context, cfg Config) error {
+	if info, err := os.Stat(cfg.DB); err == nil && info.Size() > 0 {
+		return nil
+	}
+	inv, err := cfg.Devices.Inventory(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if images := slices.Concat(inv.Volumes, inv.Snapshots); len(images) > 0 {
+		return fmt.Errorf("the database %s is missing or empty, and there are images of volumes and snapshots, such as %s: put the database back, or move the images away too to start with an empty cloud", cfg.DB, images[0].Path)
+	}
+	return nil
 }
 
 func (c *Cloud) reconcile(ctx context.Context) error {

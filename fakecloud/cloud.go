@@ -67,13 +67,16 @@ type reservations struct {
 // Open opens the cloud of a database, or makes a new one. It removes images without
 // a record, attaches again what is recorded as attached, and lets the actions go on
 // that were in progress. It refuses a database of a newer schema, a damaged one, and
-// one that is open elsewhere, each in words.
+// one that is open elsewhere, each in words; and images whose database is missing.
 func Open(ctx context.Context, cfg Config) (*Cloud, error) {
 	if cfg.Lab == nil || cfg.Devices == nil {
 		return nil, errors.New("open cloud: a lab and block devices are needed")
 	}
 	if cfg.Region == "" {
 		cfg.Region = "nyc3"
+	}
+	if err := refuseForgetting(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("open cloud: %w", err)
 	}
 	st, err := openStore(cfg.DB)
 	if err != nil {

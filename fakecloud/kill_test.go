@@ -3,6 +3,8 @@ package fakecloud_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"drydock.dev/drydock/fakecloud"
@@ -130,6 +132,31 @@ func TestKilledAtStart(t *testing.T) {
 		}
 		r.agrees()
 	})
+}
+
+// TestLostDatabase: a new database knows no image, and must not cost them all.
+func TestLostDatabase(t *testing.T) {
+	r := newRig(t, "sim", fakecloud.Config{})
+	defer func() { r.end() }()
+	ctx := context.Background()
+	_, err := r.cloud.CreateVolume(ctx, fakecloud.NewVolume{Name: "v", Region: "nyc3", SizeGiB: 1})
+	r.must(err)
+	r.must(r.cloud.Close())
+	aside := r.cfg.DB + ".aside"
+	r.must(os.Rename(r.cfg.DB, aside))
+	for range 2 {
+		c, err := fakecloud.Open(ctx, r.cfg)
+		if err == nil {
+			c.Close()
+			t.Fatal("a cloud with images and no database is open")
+		}
+		if !strings.Contains(err.Error(), "cloud.db is missing or empty, and there are images") {
+			t.Error(err)
+		}
+	}
+	r.must(os.Rename(aside, r.cfg.DB))
+	r.open()
+	r.agrees()
 }
 
 // TestAttachedAtStart: what was attached has its device and link again after the

@@ -97,7 +97,7 @@ func (s *store) explain(err error) error {
 	case troubleBusy:
 		return fmt.Errorf("open cloud database %s: another process has it open: %w", s.path, err)
 	case troubleDamaged:
-		return fmt.Errorf("open cloud database %s: the file is damaged or is no database; move it away to start with an empty cloud: %w", s.path, err)
+		return fmt.Errorf("open cloud database %s: the file is damaged or is no database; move it and the images of its volumes away to start with an empty cloud: %w", s.path, err)
 	case troubleDenied:
 		return fmt.Errorf("open cloud database %s: no permission to write it or its directory, or no such directory: %w", s.path, err)
 	}
@@ -127,7 +127,7 @@ func (s *store) migrate() error {
 			return err
 		}
 		if verdict != "ok" {
-			return fmt.Errorf("the file is damaged; move it away to start with an empty cloud: %s", verdict)
+			return fmt.Errorf("the file is damaged; move it and the images of its volumes away to start with an empty cloud: %s", verdict)
 		}
 	}
 	for n := version; n < len(files); n++ {
