@@ -23,6 +23,13 @@ func TestMarker(t *testing.T) {
 		if _, err := m.verify(); !errors.Is(err, errNoData) {
 			t.Errorf("of a blank volume: %v", err)
 		}
+		// Until all of the first write is on disk, a crash leaves a volume that holds nothing.
+		if err := m.write(0, func(*os.File) error { return errLost }); !errors.Is(err, errLost) {
+			t.Fatal(err)
+		}
+		if _, err := m.verify(); !errors.Is(err, errNoData) {
+			t.Errorf("after a first write that could not be synced: %v", err)
+		}
 		for n := range uint64(3) {
 			if err := m.write(n, (*os.File).Sync); err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // markerFile is where a pod's data lies in a filesystem.
@@ -126,16 +127,18 @@ func (m *marker) offset() int64 {
 
 // write makes the next write after number n and hands the file to sync before it counts.
 func (m *marker) write(n uint64, sync func(*os.File) error) error {
-	flags := os.O_RDWR
-	if !m.block {
-		flags |= os.O_CREATE
+	name, flags := m.path, os.O_RDWR
+	if n == 0 && !m.block {
+		name, flags = m.path+".new", flags|os.O_CREATE|os.O_TRUNC
 	}
-	f, err := os.OpenFile(m.path, flags, 0o644)
+	f, err := os.OpenFile(name, flags, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(markerSlotOf(n+1), m.offset()+int64((n+1)%2)*markerSlot)
-	if err == nil {
+	slot, at := markerSlotOf(n+1), m.offset()+int64((n+1)%2)*markerSlot
+	if n == 0 {
+		err = m.appear(f, slot, at, sync)
+	} else if _, err = f.WriteAt(slot, at); err == nil {
 		err = sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -143,4 +146,33 @@ func (m *marker) write(n uint64, sync func(*os.File) error) error {
 	}
 	m.last = n + 1
 	return nil
+}
+
+// appear makes the first write, which has no other to stand in for it should a crash tear
+// it. It is seen when it is whole: a file by its name, a device's slot by its head, which is within a sector.
+func (m *marker) appear(f *os.File, slot []byte, at int64, sync func(*os.File) error) error {
+	_, err := f.WriteAt(slot[markerHead:], at+int64(markerHead))
+	if err == nil && !m.block {
+		_, err = f.WriteAt(slot[:markerHead], at)
+	}
+	if err == nil {
+		err = sync(f)
+	}
+	if err != nil {
+		return err
+	}
+	if m.block {
+		if _, err := f.WriteAt(slot[:markerHead], at); err != nil {
+			return err
+		}
+		return sync(f)
+	}
+	if err := os.Rename(f.Name(), m.path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(m.path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(sync(dir), dir.Close())
 }

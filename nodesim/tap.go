@@ -40,6 +40,9 @@ func (t *tap) Register(ctx context.Context, name, endpoint string, versions []st
 	if !t.life.c.Tap || slices.Contains(t.life.c.Tapped, endpoint) {
 		return t.Handler.Register(ctx, name, endpoint, versions)
 	}
+	if name != filepath.Base(name) {
+		return fmt.Errorf("tap driver %q: its name cannot be that of a socket; name it like csi.example.com", name)
+	}
 	listen := filepath.Join(t.life.c.Root, "run", name+".sock")
 	if err := os.MkdirAll(filepath.Dir(listen), 0o755); err != nil {
 		return fmt.Errorf("tap driver %s: %w", name, err)
