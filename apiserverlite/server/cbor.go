@@ -109,9 +109,9 @@ func (s *Server) cborBy(by encoding, r *resource, e *storage.Entry) ([]byte, err
 	})
 }
 
-// partialCBOROf is an entry's metadata with its kind.
-func (s *Server) partialCBOROf(_ *resource, e *storage.Entry) ([]byte, error) {
-	p, err := partialOf(e, metaV1)
+// partialCBOR is an entry's metadata with its kind.
+func (x *exchange) partialCBOR(_ *resource, e *storage.Entry) ([]byte, error) {
+	p, err := partialOf(e, x.out.asGV)
 	if err != nil {
 		return nil, err
 	}

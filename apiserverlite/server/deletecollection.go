@@ -16,6 +16,11 @@ func (x *exchange) deleteCollection(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if x.out.as == "Table" { // before anything is deleted
+		if _, err := x.tableOptions(); err != nil {
+			return reply{}, err
+		}
+	}
 	o, err := x.collectionOptions()
 	if err != nil {
 		return reply{}, err
@@ -45,7 +50,6 @@ func (x *exchange) deleteCollection(ctx context.Context) (reply, error) {
 		}
 		out.entries = append(out.entries, e)
 	}
-	x.out.as = ""
 	parts, err := x.renderList(ctx, out)
 	if err != nil {
 		return reply{}, err

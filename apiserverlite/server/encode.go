@@ -62,6 +62,18 @@ func partialFrom(m metav1.Object, apiVersion string) *metav1.PartialObjectMetada
 
 const metaV1 = "meta.k8s.io/v1"
 
+// partialJSON is an entry's metadata in the version that the client asks for. Only the newer one is kept.
+func (x *exchange) partialJSON(r *resource, e *storage.Entry) ([]byte, error) {
+	if x.out.asGV == metaV1 {
+		return x.s.partialJSONOf(r, e)
+	}
+	p, err := partialOf(e, x.out.asGV)
+	if err != nil {
+		return nil, err
+	}
+	return x.s.codecs.encodeJSON(p)
+}
+
 func (s *Server) partialJSONOf(r *resource, e *storage.Entry) ([]byte, error) {
 	return e.Encoded(r.formPartialJSON, func(runtime.Object) ([]byte, error) {
 		p, err := partialOf(e, metaV1)

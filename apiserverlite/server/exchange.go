@@ -155,6 +155,10 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, outputFor(r), err)
 			return
 		}
+		if r.Method != http.MethodGet && s.routedGroup(in.group) {
+			s.fail(w, r, outputFor(r), noRoute())
+			return
+		}
 		s.groupVersion(w, r, in)
 		return
 	}
@@ -271,7 +275,8 @@ func (x *exchange) resolve() error {
 		return nil // what is there has forms of its own
 	}
 	protobuf := res.Protobuf || x.in.subresource != "" && !x.sub.GVK.Empty()
-	of := offer{protobuf: protobuf, metadata: true, table: res.Table != nil, partial: x.in.verb != "list" && x.in.verb != "deletecollection", partials: x.in.verb == "list"}
+	many := x.in.verb == "list" || x.in.verb == "deletecollection"
+	of := offer{protobuf: protobuf, metadata: true, table: res.Table != nil, partial: !many, partials: many}
 	out, ok := negotiate(x.r, of)
 	if !ok {
 		return x.noFormat(protobuf)

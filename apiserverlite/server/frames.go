@@ -164,7 +164,7 @@ func (f *frames) document(e *storage.Entry) ([]byte, error) {
 		return appendEnvelope(make([]byte, 0, len(b)+64), kind, b), err
 	case mediaCBOR:
 		if partial {
-			b, err := s.partialCBOROf(r, e)
+			b, err := f.x.partialCBOR(r, e)
 			return append(cborTag[:len(cborTag):len(cborTag)], b...), err
 		}
 		b, err := s.cborOf(r, e)
@@ -174,7 +174,7 @@ func (f *frames) document(e *storage.Entry) ([]byte, error) {
 		return cborDocument(b, r)
 	}
 	if partial {
-		return s.partialJSONOf(r, e)
+		return f.x.partialJSON(r, e)
 	}
 	return s.jsonOf(r, e)
 }

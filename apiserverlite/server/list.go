@@ -205,7 +205,7 @@ func (x *exchange) renderList(ctx context.Context, p page) ([][]byte, error) {
 	case x.out.media == mediaCBOR && x.out.as == "":
 		return x.joinCBOR(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, func(r *resource, e *storage.Entry) ([]byte, error) { return x.s.cborBy(by, r, e) })
 	case x.out.media == mediaCBOR:
-		return x.joinCBOR(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialCBOROf)
+		return x.joinCBOR(p, x.out.asGV, "PartialObjectMetadataList", x.partialCBOR)
 	case x.out.as == "":
 		var cut []byte
 		if x.res.Protobuf { // items of custom resources' lists keep their kind
@@ -213,7 +213,7 @@ func (x *exchange) renderList(ctx context.Context, p page) ([][]byte, error) {
 		}
 		return x.joinJSON(p, x.res.listGVK.GroupVersion().String(), x.res.listGVK.Kind, func(r *resource, e *storage.Entry) ([]byte, error) { return x.s.jsonBy(by, r, e) }, cut)
 	}
-	return x.joinJSON(p, x.out.asGV, "PartialObjectMetadataList", x.s.partialJSONOf, nil)
+	return x.joinJSON(p, x.out.asGV, "PartialObjectMetadataList", x.partialJSON, nil)
 }
 
 // typeMetaJSON is how the JSON of a typed object begins.

@@ -85,9 +85,7 @@ func negotiate(r *http.Request, o offer) (output, bool) {
 		if !ok {
 			continue
 		}
-		if out.media == mediaJSON {
-			out.pretty = pretty(r)
-		}
+		out.pretty = out.media == mediaJSON && (out.pretty || pretty(r))
 		return out, true
 	}
 	return output{}, false
@@ -112,12 +110,18 @@ func (o offer) match(c goautoneg.Accept) (output, bool) {
 	default:
 		return out, false
 	}
-	as := c.Params["as"]
-	if as == "" {
+	if stream := c.Params["stream"]; stream != "" && (stream != "watch" || out.media == mediaYAML) {
+		return out, false
+	}
+	if sv := c.Params["sv"]; sv != "" && sv != "v1" {
+		return out, false
+	}
+	out.pretty = c.Params["pretty"] == "1"
+	as, v, g := c.Params["as"], c.Params["v"], c.Params["g"]
+	if as == "" && v == "" && g == "" {
 		return out, true
 	}
-	v := c.Params["v"]
-	if c.Params["g"] != "meta.k8s.io" || v != "v1" && v != "v1beta1" {
+	if g != "meta.k8s.io" || v != "v1" && v != "v1beta1" {
 		return out, false
 	}
 	out.as, out.asGV = as, "meta.k8s.io/"+v
@@ -136,13 +140,16 @@ func (o offer) match(c goautoneg.Accept) (output, bool) {
 func pretty(r *http.Request) bool {
 	if strings.Contains(r.URL.RawQuery, "pretty") {
 		if v := r.URL.Query().Get("pretty"); v != "" {
-			b, err := strconv.ParseBool(v)
-			return err != nil || b
+			b, _ := strconv.ParseBool(v) // what is neither true nor false is false
+			return b
 		}
 	}
 	ua := r.UserAgent()
 	return strings.HasPrefix(ua, "curl") || strings.HasPrefix(ua, "Wget") || strings.HasPrefix(ua, "Mozilla/5.0")
 }
+
+// streams lists what a 406 to a watch names.
+var streams = []string{typeJSON + ";stream=watch", typeProtobuf + ";stream=watch", typeCBOR + "-seq"}
 
 // acceptable lists what a 406 names.
 func acceptable(protobuf bool) []string {

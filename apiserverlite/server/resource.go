@@ -30,6 +30,11 @@ type resource struct {
 	answer func(*exchange, context.Context) (reply, error)
 }
 
+// internalKind is the kind that an invalid object is of in upstream's errors: events of the newer group are the core group's there.
+func (r *resource) internalKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.Storage.Group, Kind: r.GVK.Kind}
+}
+
 func (s *Server) add(r *registry.Resource) error {
 	if r.New == nil || r.NewList == nil || r.Strategy == nil {
 		return errors.New("New, NewList and Strategy are needed")

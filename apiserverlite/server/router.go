@@ -27,10 +27,33 @@ func unroutable(st *metav1.Status) bool {
 	return st.Details != nil && apiequality.Semantic.DeepEqual(*st.Details, metav1.StatusDetails{})
 }
 
+// noRoute answers a method that no path of this kind has.
+func noRoute() error {
+	return unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+}
+
+// onlyGet serves what is only read.
+func onlyGet(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if r.Method != http.MethodGet {
+			return noRoute()
+		}
+		return h(w, r)
+	}
+}
+
+// strange answers a method that HTTP does not have.
+func (s *Server) strange(_ http.ResponseWriter, r *http.Request) error {
+	if strings.HasPrefix(r.URL.Path, "/api") {
+		return noRoute()
+	}
+	return errNoPage
+}
+
 // noMethod answers a verb that the resource does not have.
 func (x *exchange) noMethod() error {
 	if x.res.routed() {
-		return unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+		return noRoute()
 	}
 	return methodNotAllowed(x.res.GR(), x.in.verb)
 }
@@ -50,7 +73,7 @@ func (x *exchange) noFormat(protobuf bool) error {
 	}
 	types := acceptable(protobuf)
 	if x.in.name == "" && (x.in.verb == "list" || x.in.verb == "watch") {
-		types = append(types, typeJSON+";stream=watch", typeProtobuf+";stream=watch", typeCBOR+"-seq")
+		types = append(types, streams...)
 	}
 	if routes(strings.Join(x.r.Header["Accept"], ","), types) {
 		return notAcceptable(acceptable(protobuf))
@@ -68,12 +91,15 @@ var errNoPage = errors.New("404 page not found")
 
 // nowhere answers a path below a group, or a group, that is not served.
 func (s *Server) nowhere(group string) error {
-	for _, r := range s.resources {
-		if r.GVR.Group == group && r.routed() {
-			return pathNotFound()
-		}
+	if s.routedGroup(group) {
+		return pathNotFound()
 	}
 	return errNoPage
+}
+
+// routedGroup tells whether a group has built-in kinds.
+func (s *Server) routedGroup(group string) bool {
+	return slices.ContainsFunc(s.resources, func(r *resource) bool { return r.GVR.Group == group && r.routed() })
 }
 
 // routes tells whether one of the types that a client accepts is given, whatever its parameters.

@@ -165,22 +165,22 @@ func (s *Server) Close() {
 func (s *Server) routes() http.Handler {
 	m := chi.NewRouter()
 	m.NotFound(s.plain(s.notFound))
-	m.MethodNotAllowed(s.plain(s.notFound))
+	m.MethodNotAllowed(s.plain(s.strange))
 	m.Get("/", s.plain(s.paths))
-	m.Get("/version", s.open(s.version))
-	m.Get("/version/", s.open(s.version))
+	m.HandleFunc("/version", s.open(onlyGet(s.version)))
+	m.HandleFunc("/version/", s.open(onlyGet(s.version)))
 	for _, p := range []string{"/healthz", "/livez", "/readyz"} {
-		m.Get(p, s.health)
-		m.Get(p+"/", s.health)
-		m.Get(p+"/*", s.health)
+		m.HandleFunc(p, s.health)
+		m.HandleFunc(p+"/", s.health)
+		m.HandleFunc(p+"/*", s.health)
 	}
 	if s.openAPI() != nil {
 		m.Handle("/openapi/*", s.guard(http.HandlerFunc(s.describe)))
 	}
-	m.HandleFunc("/api", s.plain(s.coreVersions))
-	m.HandleFunc("/api/", s.plain(s.coreVersions))
-	m.HandleFunc("/apis", s.plain(s.groupList))
-	m.HandleFunc("/apis/", s.plain(s.groupList))
+	m.HandleFunc("/api", s.plain(onlyGet(s.coreVersions)))
+	m.HandleFunc("/api/", s.plain(onlyGet(s.coreVersions)))
+	m.HandleFunc("/apis", s.plain(onlyGet(s.groupList)))
+	m.HandleFunc("/apis/", s.plain(onlyGet(s.groupList)))
 	m.HandleFunc("/api/*", s.serveAPI)
 	m.HandleFunc("/apis/*", s.serveAPI)
 	if s.cfg.Audit != nil {

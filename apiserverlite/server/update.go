@@ -253,7 +253,7 @@ func (w *writing) checkVersion(m metav1.Object, e *storage.Entry) error {
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	}
 	if _, err := parseRevision(m.GetResourceVersion()); err != nil {
-		return apierrors.NewInvalid(w.res.GVK.GroupKind(), w.name, field.ErrorList{
+		return apierrors.NewInvalid(w.res.internalKind(), w.name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), m.GetResourceVersion(), "must be an unsigned integer")})
 	}
 	return apierrors.NewConflict(w.res.GR(), w.name, errors.New(optimisticLock))
@@ -281,7 +281,7 @@ func (w *writing) prepareUpdate(ctx context.Context, obj, old runtime.Object, m,
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(m, oldMeta, meta)...)
 	errs = append(errs, w.strategy.ValidateUpdate(w.warning(ctx), obj, old)...)
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(w.res.GVK.GroupKind(), m.GetName(), unique(errs))
+		return apierrors.NewInvalid(w.res.internalKind(), m.GetName(), unique(errs))
 	}
 	w.warn(w.strategy.WarningsOnUpdate(ctx, obj, old))
 	return nil

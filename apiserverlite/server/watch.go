@@ -21,7 +21,7 @@ type watching struct {
 	initial   []*storage.Entry
 	marker    bool             // the bookmark that ends the initial events is due
 	at        storage.Revision // everything up to here was sent
-	expired   error            // answer with an ERROR event at once
+	failed    error            // answer with an ERROR event at once
 	bookmarks bool
 	limit     time.Duration
 }
@@ -39,6 +39,9 @@ func (x *exchange) watch(ctx context.Context) (reply, error) {
 		if _, err := x.tableOptions(); err != nil {
 			return reply{}, err
 		}
+	}
+	if x.out.media == mediaYAML {
+		return reply{}, notAcceptable(streams)
 	}
 	w := &watching{x: x, match: m, opts: o, bookmarks: o.AllowWatchBookmarks}
 	w.limit = watchLeast + rand.N(watchLeast)
@@ -74,7 +77,7 @@ func (w *watching) start(ctx context.Context) error {
 	if !withInitial && after != 0 {
 		src, err := x.s.store.Watch(x.res.Storage, after, scope)
 		if errors.Is(err, storage.ErrExpired) {
-			w.expired = expired("too old resource version: " + oldText(err))
+			w.failed = expired("too old resource version: " + oldText(err))
 			return nil
 		}
 		w.source, w.at = src, after
@@ -82,7 +85,8 @@ func (w *watching) start(ctx context.Context) error {
 	}
 	if asked && after != 0 {
 		if err := x.reach(ctx, after); err != nil {
-			return err
+			w.failed = err
+			return nil
 		}
 	}
 	snap, src, err := x.s.store.WatchNow(x.res.Storage, scope)
@@ -132,8 +136,8 @@ func (w *watching) serve(rw http.ResponseWriter) {
 	defer out.close()
 	defer out.report()
 	out.open()
-	if w.expired != nil {
-		out.error(status(w.expired))
+	if w.failed != nil {
+		out.error(status(w.failed))
 		_ = out.flush() // the stream ends either way
 		return
 	}

@@ -154,7 +154,7 @@ func (w *writing) insertNamed(ctx context.Context, obj runtime.Object) (result, 
 		errs = validation.ValidateObjectMetaAccessor(m, w.res.Namespaced, segment, field.NewPath("metadata"))
 	}
 	if len(errs) > 0 {
-		return result{}, apierrors.NewInvalid(w.res.GVK.GroupKind(), m.GetName(), errs)
+		return result{}, apierrors.NewInvalid(w.res.internalKind(), m.GetName(), errs)
 	}
 	w.warn(w.strategy.WarningsOnCreate(ctx, obj))
 	w.name = m.GetName()

@@ -23,7 +23,7 @@ var (
 	volume  = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
 	seconds = regexp.MustCompile(`^\d+s$`)
 	// named are revisions and uids within a text.
-	named = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|resourceVersion\\*":\\*"\d+|ResourceVersion in record \(\d+`)
+	named = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|resourceVersion\\*":\\*"\d+|resource version: \d+, current: \d+|ResourceVersion in record \(\d+`)
 )
 
 // text is a string apart from the names in it that each server gives itself.
@@ -48,6 +48,7 @@ func (p *playing) plain(a *corpus.Answer) map[string]any {
 		out["events"] = p.value("", a.Events)
 	case a.Object != nil:
 		out["body"] = p.value("", a.Object)
+		out["indented"] = strings.Contains(a.Raw, "\n  ")
 	case strings.Contains(a.Header.Get("Content-Type"), "yaml"):
 		var v any
 		if err := yaml.Unmarshal([]byte(a.Raw), &v); err != nil {
