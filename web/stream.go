@@ -27,14 +27,16 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-s.synced:
 	case <-s.hub.ctx.Done():
-		http.Error(w, "the cluster stops", http.StatusServiceUnavailable)
-		return
 	case <-ctx.Done():
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, fmt.Sprintf("no snapshot: %s", context.Cause(ctx)), http.StatusServiceUnavailable)
 		return
 	}
 	s.look(ctx)
+	if s.hub.ctx.Err() != nil { // what was published last may be long out of date
+		http.Error(w, "the dashboard has stopped", http.StatusServiceUnavailable)
+		return
+	}
 	// A client that does not read would hold the answer for ever. A writer that knows no deadlines does without.
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
