@@ -121,7 +121,7 @@ func TestRefusesOtherFiles(t *testing.T) {
 	}
 	refuses(t, path, ErrCorrupt, "not a database")
 	path = tempPath(t)
-	db, err := connect(Config{Path: path})
+	db, err := dial(Config{Path: path}) // as SQLite makes files by itself
 	if err != nil {
 		t.Fatal(err)
 	}

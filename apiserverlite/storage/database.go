@@ -48,18 +48,37 @@ func openDatabase(cfg Config, steps []migration) (*database, error) {
 			return nil, fmt.Errorf("%s is not a directory: %w", filepath.Dir(cfg.Path), fs.ErrInvalid)
 		}
 	}
-	db, err := connect(cfg)
+	db, err := dial(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := db.migrate(steps); err != nil {
+	for _, step := range []func() error{
+		func() error { return db.recognize(len(steps)) }, // before anything in the file changes
+		func() error { return db.configure(cfg) },
+		func() error { return db.migrate(steps) },
+	} {
+		if err := step(); err != nil {
+			db.close()
+			return nil, explain(err)
+		}
+	}
+	return db, nil
+}
+
+// connect opens one more connection to a database that is known to be ours.
+func connect(cfg Config) (*database, error) {
+	db, err := dial(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.configure(cfg); err != nil {
 		db.close()
 		return nil, explain(err)
 	}
 	return db, nil
 }
 
-func connect(cfg Config) (*database, error) {
+func dial(cfg Config) (*database, error) {
 	name := ":memory:"
 	if cfg.Durability != Memory {
 		name = "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(cfg.Path)
@@ -68,7 +87,10 @@ func connect(cfg Config) (*database, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	db := newDatabase(c)
+	return newDatabase(c), nil
+}
+
+func (d *database) configure(cfg Config) error {
 	sync := "NORMAL"
 	if cfg.Durability == Full {
 		sync = "FULL"
@@ -77,12 +99,11 @@ func connect(cfg Config) (*database, error) {
 		fmt.Sprintf("busy_timeout=%d", busyMillis), "page_size=4096", "journal_mode=WAL", "synchronous=" + sync, "wal_autocheckpoint=0",
 		"journal_size_limit=67108864", "cache_size=-4000", "temp_store=MEMORY", "mmap_size=0", "foreign_keys=OFF", "trusted_schema=OFF",
 	} {
-		if err := db.exec("PRAGMA " + p); err != nil {
-			db.close()
-			return nil, explain(fmt.Errorf("set %s: %w", p, err))
+		if err := d.exec("PRAGMA " + p); err != nil {
+			return fmt.Errorf("set %s: %w", p, err)
 		}
 	}
-	return db, nil
+	return nil
 }
 
 // connection is what SQLite's driver gives, used without database/sql.
@@ -97,14 +118,14 @@ func newDatabase(c connection) *database {
 	return &database{conn: c, stmts: map[string]driver.Stmt{}}
 }
 
-func (d *database) migrate(steps []migration) error {
+// recognize refuses what is not a database of ours, or a newer one.
+func (d *database) recognize(want int) error {
 	have, err := d.number("PRAGMA user_version")
 	if err != nil {
 		return err
 	}
-	want := int64(len(steps))
 	switch {
-	case have > want:
+	case have > int64(want):
 		return fmt.Errorf("%w: its schema is version %d, this drydock knows up to %d; use the newer drydock or another state directory", ErrNewer, have, want)
 	case have == 0:
 		if n, err := d.number("SELECT count(*) FROM sqlite_schema"); err != nil {
@@ -113,6 +134,15 @@ func (d *database) migrate(steps []migration) error {
 			return fmt.Errorf("%w: it is an SQLite file, but not one of drydock's", ErrCorrupt)
 		}
 	}
+	return nil
+}
+
+func (d *database) migrate(steps []migration) error {
+	have, err := d.number("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	want := int64(len(steps))
 	if have == want {
 		return nil
 	}
