@@ -100,7 +100,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 		return fmt.Errorf("deployment %s: %w", key, err)
 	}
 	slices.SortFunc(r.old, func(a, b *appsv1.ReplicaSet) int { return int(revision(a) - revision(b)) })
-	if i := slices.IndexFunc(r.old, func(s *appsv1.ReplicaSet) bool { return sameTemplate(&s.Spec.Template, &r.d.Spec.Template) }); i >= 0 {
+	if i := ofTemplate(r.old, &r.d.Spec.Template); i >= 0 {
 		r.next = r.old[i]
 		r.old = slices.Delete(r.old, i, i+1)
 	}
@@ -115,6 +115,28 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 		return fmt.Errorf("deployment %s: %w", key, acted)
 	}
 	return nil
+}
+
+// ofTemplate is the place of the set that has a template, or -1. Of several the one that was made first is meant, whatever their revisions:
+// whoever made another set of the same template must not take the deployment over.
+func ofTemplate(sets []*appsv1.ReplicaSet, template *corev1.PodTemplateSpec) int {
+	found := -1
+	for i, s := range sets {
+		if !sameTemplate(&s.Spec.Template, template) {
+			continue
+		}
+		if found < 0 || before(s, sets[found]) {
+			found = i
+		}
+	}
+	return found
+}
+
+func before(a, b *appsv1.ReplicaSet) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name < b.Name
+	}
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
 func revision(s metav1.Object) int64 {
