@@ -45,7 +45,7 @@ func newAdmission(o Options) Admission {
 		{resource: podResource, operations: []string{opCreate, opUpdate}, mutate: podPriority},
 		{resource: priorityClassResource, operations: []string{opCreate, opUpdate}, validate: oneDefaultPriority},
 		{resource: podResource, operations: []string{opCreate, opUpdate}, mutate: tolerateForAWhile},
-		{resource: podResource, operations: []string{opCreate}, mutate: runtimeClass},
+		{resource: podResource, operations: []string{opCreate}, mutate: runtimeClass, validate: overheadOfClass},
 		{resource: claimResource, operations: []string{opCreate}, mutate: defaultClass},
 		{resource: claimResource, operations: []string{opCreate}, mutate: protect("kubernetes.io/pvc-protection")},
 		{resource: volumeResource, operations: []string{opCreate}, mutate: protect("kubernetes.io/pv-protection")},
@@ -53,6 +53,7 @@ func newAdmission(o Options) Admission {
 		{resource: claimResource, operations: []string{opUpdate}, validate: claimResize},
 		{resource: podResource, operations: []string{opCreate}, mutate: limitDefaults, validate: withinLimits},
 		{resource: claimResource, operations: []string{opCreate, opUpdate}, validate: withinLimits},
+		{resource: serviceResource, operations: []string{opCreate, opUpdate}, mutate: addresses}, // upstream's is the store's, after admission
 		{operations: []string{opCreate, opUpdate}, validate: withinQuota},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/clock"
 )
@@ -76,6 +77,9 @@ func mirrorPod(a Attributes, p *corev1.Pod) error {
 // findAccount waits for the default account of a namespace that may be too new to have it: a manifest
 // often holds a namespace and what goes into it.
 func findAccount(ctx context.Context, a Attributes, name string) (*corev1.ServiceAccount, error) {
+	if msgs := content.IsPathSegmentName(name); len(msgs) > 0 { // upstream's client asks for no such name
+		return nil, fmt.Errorf("invalid resource name %q: %v", name, msgs)
+	}
 	ctx, stop := context.WithTimeout(ctx, accountPatience)
 	defer stop()
 	for {

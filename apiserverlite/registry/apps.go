@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -8,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	claimutil "k8s.io/kubernetes/pkg/api/persistentvolumeclaim"
 	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/apps/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -55,11 +58,15 @@ func daemonSets() *Resource {
 		}
 		update(d, old)
 	}
-	return resource(kind[apps.DaemonSet, apps.DaemonSetList]{
+	r := resource(kind[apps.DaemonSet, apps.DaemonSetList]{
 		gvk: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), plural: "daemonsets", shortNames: []string{"ds"}, categories: inAll,
 		object: alloc[appsv1.DaemonSet](), list: alloc[appsv1.DaemonSetList](),
 		rules: main, parts: map[string]rules[apps.DaemonSet]{"status": status},
 	})
+	r.Readable = func(obj runtime.Object) error { // the generation of the template is in an annotation
+		return upstream.Convert(obj, &apps.DaemonSet{}, nil)
+	}
+	return r
 }
 
 func deployments() *Resource {
@@ -115,9 +122,27 @@ func statefulSets() *Resource {
 		},
 		updateStatus: validation.ValidateStatefulSetStatusUpdate,
 	}.rules()
+	warnCreate, warnUpdate := main.warnCreate, main.warnUpdate
+	main.warnCreate = func(ctx context.Context, s *apps.StatefulSet) []string {
+		return append(warnCreate(ctx, s), setWarnings(s, func(i *field.Path) *field.Path { return i })...)
+	}
+	main.warnUpdate = func(ctx context.Context, s, old *apps.StatefulSet) []string {
+		return append(warnUpdate(ctx, s, old), setWarnings(s, func(i *field.Path) *field.Path { return i.Child("Spec") })...)
+	}
 	return resource(kind[apps.StatefulSet, apps.StatefulSetList]{
 		gvk: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), plural: "statefulsets", shortNames: []string{"sts"}, categories: inAll,
 		object: alloc[appsv1.StatefulSet](), list: alloc[appsv1.StatefulSetList](),
 		rules: main, parts: map[string]rules[apps.StatefulSet]{"status": status}, others: scaleSubs,
 	})
+}
+
+// setWarnings are those about what is not in the template. The path of a claim's spec is upstream's.
+func setWarnings(s *apps.StatefulSet, spec func(claim *field.Path) *field.Path) (out []string) {
+	for i, c := range s.Spec.VolumeClaimTemplates {
+		out = append(out, claimutil.GetWarningsForPersistentVolumeClaimSpec(spec(field.NewPath("spec", "volumeClaimTemplates").Index(i)), c.Spec)...)
+	}
+	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
+		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return out
 }

@@ -58,18 +58,17 @@ type bridge struct {
 	Strategy
 	to, from func(runtime.Object) (runtime.Object, error)
 	version  fieldpath.APIVersion
-	warning  string
 }
 
 // otherVersion returns main in another version.
 func otherVersion(main *Resource, version, warning string, object, list func() runtime.Object) *Resource {
 	r := *main
 	r.GVR.Version, r.GVK.Version = version, version
-	r.New, r.NewList = object, list
+	r.New, r.NewList, r.Deprecation = object, list, warning
 	r.ToStorage = func(obj runtime.Object) (runtime.Object, error) { return reencode(obj, main.New()) }
 	r.FromStorage = func(obj runtime.Object) (runtime.Object, error) { return reencode(obj, object()) }
 	wrap := func(s Strategy) Strategy {
-		return &bridge{Strategy: s, to: r.ToStorage, from: r.FromStorage, version: fieldpath.APIVersion(r.GVR.GroupVersion().String()), warning: warning}
+		return &bridge{Strategy: s, to: r.ToStorage, from: r.FromStorage, version: fieldpath.APIVersion(r.GVR.GroupVersion().String())}
 	}
 	r.Strategy = wrap(main.Strategy)
 	r.Subresources = map[string]Subresource{}
@@ -87,7 +86,9 @@ func (b *bridge) replace(obj runtime.Object, f func(main runtime.Object)) {
 		return
 	}
 	f(main)
+	gvk := obj.GetObjectKind().GroupVersionKind()
 	_, _ = reencode(main, obj)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
 func (b *bridge) PrepareForCreate(ctx context.Context, obj runtime.Object) {
@@ -100,21 +101,6 @@ func (b *bridge) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) 
 		return
 	}
 	b.replace(obj, func(main runtime.Object) { b.Strategy.PrepareForUpdate(ctx, main, before) })
-}
-
-func (b *bridge) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	return b.warn(b.Strategy.WarningsOnCreate(ctx, obj))
-}
-
-func (b *bridge) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	return b.warn(b.Strategy.WarningsOnUpdate(ctx, obj, old))
-}
-
-func (b *bridge) warn(list []string) []string {
-	if b.warning == "" {
-		return list
-	}
-	return append([]string{b.warning}, list...)
 }
 
 func (b *bridge) ResetFields() map[fieldpath.APIVersion]*fieldpath.Set {

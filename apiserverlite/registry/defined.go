@@ -36,8 +36,6 @@ type Custom struct {
 	ListKind string
 	// Scale is nil without a scale subresource.
 	Scale *apiextensionsv1.CustomResourceSubresourceScale
-	// Deprecation is said to everybody who uses this version; it may be empty.
-	Deprecation string
 	// Stored tells that objects are written in this version.
 	Stored bool
 }
@@ -127,12 +125,12 @@ func defineVersion(d *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 	}
 	r.Custom = &Custom{Coerce: k.coerce, Types: sync.OnceValues(k.types), Models: k.models(v3, names), OldModels: k.models(v2, names), ListKind: names.ListKind, Stored: v.Storage}
 	if v.Deprecated {
-		r.Custom.Deprecation = fmt.Sprintf("%s %s is deprecated", gv, names.Kind)
+		r.Deprecation = fmt.Sprintf("%s %s is deprecated", gv, names.Kind)
 		if better := successor(d, v.Name); better != "" {
-			r.Custom.Deprecation += fmt.Sprintf("; use %s/%s %s", gv.Group, better, names.Kind)
+			r.Deprecation += fmt.Sprintf("; use %s/%s %s", gv.Group, better, names.Kind)
 		}
 		if v.DeprecationWarning != nil {
-			r.Custom.Deprecation = *v.DeprecationWarning
+			r.Deprecation = *v.DeprecationWarning
 		}
 	}
 	if sub := v.Subresources; sub != nil && sub.Status != nil {

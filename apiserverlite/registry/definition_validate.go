@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -51,7 +52,33 @@ func validateAs(d, old *apiextensionsv1.CustomResourceDefinition, f func(d, old 
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
+	dropUnreadable(in)
 	return f(in, before)
+}
+
+// dropUnreadable leaves out the selectable fields of a version whose schema is not structural. Upstream's validation refuses the
+// schema, and then panics over its fields.
+func dropUnreadable(d *apiextensions.CustomResourceDefinition) {
+	broken := func(v *apiextensions.CustomResourceValidation) bool {
+		if v == nil || v.OpenAPIV3Schema == nil {
+			return false // that is said of the fields
+		}
+		_, err := structural.NewStructural(v.OpenAPIV3Schema)
+		return err != nil
+	}
+	if len(d.Spec.SelectableFields) > 0 && broken(d.Spec.Validation) {
+		d.Spec.SelectableFields = nil
+	}
+	for i := range d.Spec.Versions {
+		v := &d.Spec.Versions[i]
+		schema := v.Schema
+		if schema == nil {
+			schema = d.Spec.Validation
+		}
+		if len(v.SelectableFields) > 0 && broken(schema) {
+			v.SelectableFields = nil
+		}
+	}
 }
 
 // definitionWarnings says what of a definition has no effect, or another than its author may think. What the old definition, which

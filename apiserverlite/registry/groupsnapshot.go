@@ -48,6 +48,13 @@ func checkGroup(c *checks, s, old *groupv1.VolumeGroupSnapshot) {
 	}
 	at := field.NewPath("spec", "source")
 	selector, content := s.Spec.Source.Selector, s.Spec.Source.VolumeGroupSnapshotContentName
+	if selector != nil {
+		for i, e := range selector.MatchExpressions {
+			at := at.Child("selector", "matchExpressions").Index(i)
+			c.present(at.Child("key"), e.Key)
+			c.present(at.Child("operator"), string(e.Operator))
+		}
+	}
 	fixed(c, at.Child("selector"), selector, was.Source.Selector, "selector is immutable")
 	fixed(c, at.Child("volumeGroupSnapshotContentName"), content, was.Source.VolumeGroupSnapshotContentName, "volumeGroupSnapshotContentName is immutable")
 	kept(c, at, selector, was.Source.Selector, "selector is required once set")
@@ -94,14 +101,17 @@ func checkGroupContent(c *checks, s, old *groupv1.VolumeGroupSnapshotContent) {
 	at := spec.Child("source")
 	if h := s.Spec.Source.GroupSnapshotHandles; h != nil {
 		c.present(at.Child("groupSnapshotHandles", "volumeGroupSnapshotHandle"), h.VolumeGroupSnapshotHandle)
+		if h.VolumeSnapshotHandles == nil {
+			c.present(at.Child("groupSnapshotHandles", "volumeSnapshotHandles"), "")
+		}
 	}
 
 	fixed(c, spec.Child("driver"), text(s.Spec.Driver), text(was.Driver), "driver is immutable once set")
 	var volumes, oldVolumes *[]string
-	if v := s.Spec.Source.VolumeHandles; len(v) > 0 {
+	if v := s.Spec.Source.VolumeHandles; v != nil {
 		volumes = &v
 	}
-	if v := was.Source.VolumeHandles; len(v) > 0 {
+	if v := was.Source.VolumeHandles; v != nil {
 		oldVolumes = &v
 	}
 	handles := s.Spec.Source.GroupSnapshotHandles

@@ -1,10 +1,14 @@
 package registry
 
 import (
+	"context"
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	nodeutil "k8s.io/kubernetes/pkg/api/node"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/apis/node"
@@ -34,6 +38,7 @@ func resourceQuotas() *Resource {
 		unconditional:  true,
 		prepareCreate:  func(q *core.ResourceQuota) { q.Status = core.ResourceQuotaStatus{} },
 		validate:       validation.ValidateResourceQuota,
+		warnCreate:     func(_ context.Context, q *core.ResourceQuota) []string { return quotaWarnings(q) },
 		prepareUpdate:  func(q, old *core.ResourceQuota) { q.Status = old.Status },
 		validateUpdate: validation.ValidateResourceQuotaUpdate,
 		ignored:        []*fieldpath.Set{path("status")},
@@ -49,11 +54,39 @@ func resourceQuotas() *Resource {
 	})
 }
 
+// quotaWarnings are about requests that the limits leave no room for.
+func quotaWarnings(q *core.ResourceQuota) (out []string) {
+	for _, r := range []core.ResourceName{core.ResourceCPU, core.ResourceMemory, core.ResourceStorage, core.ResourceEphemeralStorage} {
+		name := "requests." + r
+		request, found := q.Spec.Hard[name]
+		if !found && (r == core.ResourceCPU || r == core.ResourceMemory) {
+			name = r
+			request, found = q.Spec.Hard[name]
+		}
+		limit, limited := q.Spec.Hard["limits."+r]
+		if found && limited && request.Cmp(limit) > 0 {
+			out = append(out, fmt.Sprintf("ResourceQuota %s (%s) should be less than limits.%s (%s)", name, request.String(), r, limit.String()))
+		}
+	}
+	return out
+}
+
 // nodeKinds: runtime classes are kept; a simulated node has one runtime.
 func nodeKinds(Options) []*Resource {
 	return []*Resource{resource(kind[node.RuntimeClass, node.RuntimeClassList]{
 		gvk: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), plural: "runtimeclasses", cluster: true,
 		object: alloc[nodev1.RuntimeClass](), list: alloc[nodev1.RuntimeClassList](),
-		rules: rules[node.RuntimeClass]{validate: nodevalidation.ValidateRuntimeClass, validateUpdate: nodevalidation.ValidateRuntimeClassUpdate},
+		rules: rules[node.RuntimeClass]{
+			createOnUpdate: true,
+			validate:       nodevalidation.ValidateRuntimeClass,
+			warnCreate:     func(_ context.Context, c *node.RuntimeClass) []string { return nodeutil.GetWarningsForRuntimeClass(c) },
+			validateUpdate: func(c, old *node.RuntimeClass) field.ErrorList {
+				return append(nodevalidation.ValidateRuntimeClass(c), nodevalidation.ValidateRuntimeClassUpdate(c, old)...)
+			},
+			warnUpdate: func(_ context.Context, c, _ *node.RuntimeClass) []string {
+				return nodeutil.GetWarningsForRuntimeClass(c)
+			},
+			declarative: declarative{aliases: nodevalidation.NodeNormalizationRules},
+		},
 	})}
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ func nodes() *Resource {
 		prepareCreate: func(n *core.Node) {
 			n.Spec.ConfigSource, n.Status.Config = nil, nil
 			n.Spec.PodPreemptionPolicy = nil // its gate is off
+			allocateAll(n)
 		},
 		validate:   validation.ValidateNode,
 		warnCreate: func(ctx context.Context, n *core.Node) []string { return warn(ctx, n, nil) },
@@ -48,6 +50,7 @@ func nodes() *Resource {
 		if old.Status.Config == nil {
 			n.Status.Config = nil
 		}
+		allocateAll(n)
 	}
 	status.validateUpdate = validation.ValidateNodeUpdate
 	status.warnUpdate = nil
@@ -76,4 +79,11 @@ func nodeWarnings(n *core.Node) []string {
 		out = append(out, utilvalidation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), cidr)...)
 	}
 	return out
+}
+
+// allocateAll is the default of what can be had of a node. Upstream fills it in whenever one is read.
+func allocateAll(n *core.Node) {
+	if len(n.Status.Allocatable) == 0 {
+		n.Status.Allocatable = maps.Clone(n.Status.Capacity)
+	}
 }

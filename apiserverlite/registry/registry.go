@@ -57,12 +57,16 @@ type Resource struct {
 	FieldLabel func(label, value string) (string, string, error)
 
 	Strategy Strategy
+	// Readable, if set, tells whether an object that was decoded means something.
+	Readable func(runtime.Object) error
 	// Table renders an object or a list of this kind with upstream's columns. The server fills in row objects.
 	Table func(ctx context.Context, obj runtime.Object, opts *metav1.TableOptions) (*metav1.Table, error)
 	// Orphans is true for kinds whose dependents are orphaned by default (batch/v1 Job, v1 ReplicationController).
 	Orphans bool
 	// NoGC is true for kinds that get no garbage collection finalizers (events).
 	NoGC bool
+	// Deprecation is said to everybody who uses this version; it may be empty.
+	Deprecation string
 	// Custom is set for the resources that Define builds.
 	Custom *Custom
 }

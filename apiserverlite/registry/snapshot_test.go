@@ -157,7 +157,6 @@ func TestSnapshotClasses(t *testing.T) {
 
 // One object in all its versions: what a version does not know is lost in it, nothing else.
 func TestVersionsOfAGroupSnapshot(t *testing.T) {
-	ctx := context.Background()
 	lookup := func(version, resource string) *registry.Resource {
 		r, ok := reg(t).Lookup(schema.GroupVersionResource{Group: "groupsnapshot.storage.k8s.io", Version: version, Resource: resource})
 		if !ok {
@@ -174,7 +173,7 @@ func TestVersionsOfAGroupSnapshot(t *testing.T) {
 	if g.Status != nil || g.Generation != 1 || g.Labels["a"] != "b" || g.APIVersion != "" {
 		t.Errorf("%+v", g)
 	}
-	if w := r.Strategy.WarningsOnCreate(ctx, old); len(w) != 1 || !strings.Contains(w[0], "groupsnapshot.storage.k8s.io/v1beta1 VolumeGroupSnapshot is deprecated") {
+	if w := r.Deprecation; !strings.Contains(w, "groupsnapshot.storage.k8s.io/v1beta1 VolumeGroupSnapshot is deprecated") {
 		t.Error(w)
 	}
 	got, errs := update(t, r, "status", old, func(o runtime.Object) {

@@ -20,8 +20,10 @@ type workload[T, S, U any] struct {
 	spec     func(*T) *S
 	status   func(*T) *U
 	template func(*T) *core.PodTemplateSpec
-	create   func(*T, validation.PodValidationOptions) field.ErrorList
-	update   func(obj, old *T, o validation.PodValidationOptions) field.ErrorList
+	// at is where the template is, if not directly in the spec.
+	at     *field.Path
+	create func(*T, validation.PodValidationOptions) field.ErrorList
+	update func(obj, old *T, o validation.PodValidationOptions) field.ErrorList
 	// updateStatus validates a write of the status.
 	updateStatus func(obj, old *T) field.ErrorList
 	// podNames tells that the name becomes part of pods' names.
@@ -30,6 +32,10 @@ type workload[T, S, U any] struct {
 
 // rules returns those of the object and of its status subresource.
 func (w workload[T, S, U]) rules() (main, status rules[T]) {
+	at := w.at
+	if at == nil {
+		at = field.NewPath("spec", "template")
+	}
 	main = rules[T]{
 		unconditional: true,
 		prepareCreate: func(o *T) {
@@ -41,7 +47,7 @@ func (w workload[T, S, U]) rules() (main, status rules[T]) {
 			return w.create(o, podutil.GetValidationOptionsFromPodTemplate(w.template(o), nil))
 		},
 		warnCreate: func(ctx context.Context, o *T) []string {
-			return append(w.nameWarning(o), podutil.GetWarningsForPodTemplate(ctx, field.NewPath("spec", "template"), w.template(o), nil)...)
+			return append(w.nameWarning(o), podutil.GetWarningsForPodTemplate(ctx, at, w.template(o), nil)...)
 		},
 		prepareUpdate: func(o, old *T) {
 			*w.status(o) = *w.status(old)
@@ -57,7 +63,7 @@ func (w workload[T, S, U]) rules() (main, status rules[T]) {
 			if w.meta(o).Generation == w.meta(old).Generation {
 				return nil
 			}
-			return podutil.GetWarningsForPodTemplate(ctx, field.NewPath("spec", "template"), w.template(o), w.template(old))
+			return podutil.GetWarningsForPodTemplate(ctx, at, w.template(o), w.template(old))
 		},
 		ignored: []*fieldpath.Set{path("status")},
 	}

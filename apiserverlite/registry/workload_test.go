@@ -73,20 +73,3 @@ func TestJobSelectsItsOwnPods(t *testing.T) {
 		t.Errorf("%+v", j.Spec)
 	}
 }
-
-func TestServiceGetsAnAddressUnlessItIsHeadless(t *testing.T) {
-	r := services()
-	for ip, want := range map[string]string{"": "10.", "None": "None"} {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s", UID: "u", ResourceVersion: "1"}, Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
-		created(t, r, s)
-		if !strings.HasPrefix(s.Spec.ClusterIP, want) || s.Spec.ClusterIPs[0] != s.Spec.ClusterIP {
-			t.Errorf("%q: %+v", ip, s.Spec)
-		}
-		next := s.DeepCopy()
-		next.Spec.Selector = map[string]string{"a": "b"}
-		r.Strategy.PrepareForUpdate(context.Background(), next, s)
-		if errs := r.Strategy.ValidateUpdate(context.Background(), next, s); len(errs) > 0 {
-			t.Errorf("update: %v", errs)
-		}
-	}
-}

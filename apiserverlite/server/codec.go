@@ -153,7 +153,7 @@ func (c *codecs) decodeBody(body []byte, m media, validation string, into runtim
 		return nil, nil, err
 	}
 	if gvk.GroupVersion() != want.GroupVersion() {
-		return nil, nil, badRequest("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), want.GroupVersion())
+		return nil, nil, otherVersion(*gvk, want)
 	}
 	if gvk.Kind != want.Kind {
 		return nil, nil, badRequest("%s in version %q cannot be handled as a %s", gvk.Kind, gvk.Version, want.Kind)

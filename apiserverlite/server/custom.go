@@ -90,8 +90,8 @@ func writes(verb string) bool { return verb != "get" && verb != "list" && verb !
 
 // dispatch passes the request to its verb, with what requests of definitions and their objects have beyond others.
 func (x *exchange) dispatch(ctx context.Context) (reply, error) {
-	if c := x.res.Custom; c != nil && c.Deprecation != "" {
-		x.warnings.add(c.Deprecation)
+	if x.res.Deprecation != "" {
+		x.warnings.add(x.res.Deprecation)
 	}
 	rep, err := x.verb(ctx)
 	if err == nil && writes(x.in.verb) && (x.res.GR() == definitionResource || x.res.Custom != nil) {

@@ -30,10 +30,16 @@ func (x *exchange) decode(body []byte, m media, validation string) (runtime.Obje
 			return nil, nil, err
 		}
 	}
-	return x.s.codecs.decodeBody(body, m, validation, x.res.New(), x.res.GVK)
+	o, problems, err := x.s.codecs.decodeBody(body, m, validation, x.res.New(), x.res.GVK)
+	if err == nil && x.res.Readable != nil {
+		if err := x.res.Readable(o); err != nil {
+			return nil, nil, decodeError(err, &x.res.GVK, x.res.GVK, body)
+		}
+	}
+	return o, problems, err
 }
 
-// misnamed refuses a custom resource's kind, in its version, that is not the one that is expected.
+// misnamed refuses a custom resource's version, and its kind in that version, that is not the one that is expected.
 func (x *exchange) misnamed(body []byte, m media) error {
 	text, err := m.text(body)
 	if err != nil {
@@ -43,8 +49,12 @@ func (x *exchange) misnamed(body []byte, m media) error {
 	if kjson.UnmarshalCaseSensitivePreserveInts(text, &o) != nil {
 		return nil
 	}
-	if got := o.GroupVersionKind(); got.GroupVersion() == x.res.GVK.GroupVersion() && got.Kind != x.res.GVK.Kind {
-		return apierrors.NewInvalid(got.GroupKind(), o.Name, field.ErrorList{field.Invalid(field.NewPath("kind"), got.Kind, "must be "+x.res.GVK.Kind)})
+	got, want := o.GroupVersionKind(), x.res.GVK
+	if got.GroupVersion() != want.GroupVersion() {
+		return otherVersion(got, want)
+	}
+	if got.Kind != want.Kind {
+		return apierrors.NewInvalid(got.GroupKind(), o.Name, field.ErrorList{field.Invalid(field.NewPath("kind"), got.Kind, "must be "+want.Kind)})
 	}
 	return nil
 }
@@ -69,7 +79,7 @@ func nameless(body []byte, m media) (*schema.GroupVersionKind, error) {
 	switch {
 	case gvk.Kind == "":
 		return told, runtime.NewMissingKindErr(shown)
-	case gvk.Version == "":
+	case gvk.Version == "" && m == mediaCBOR: // in JSON it is a version like others
 		return told, runtime.NewMissingVersionErr(shown)
 	}
 	return nil, nil
@@ -88,6 +98,10 @@ func (m media) text(body []byte) ([]byte, error) {
 		return stdjson.Marshal(v)
 	}
 	return body, nil
+}
+
+func otherVersion(got, want schema.GroupVersionKind) error {
+	return badRequest("the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(), want.GroupVersion())
 }
 
 // internalPackage is the name of upstream's package with a group's internal types, which an error shows.
