@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -127,7 +128,8 @@ func (w *watching) stop() {
 }
 
 // serve streams until the client goes, the time is up, the server closes or the client lags too far behind.
-// The last three end the stream cleanly: the client comes again with the last revision it saw.
+// Time and the server's end end the stream cleanly: the client comes again with the last revision it saw. One that
+// lags is told that events are missing, by an error 410 after those that it gets.
 func (w *watching) serve(rw http.ResponseWriter) {
 	defer w.end()
 	out := newFrames(w.x, rw)
@@ -181,6 +183,7 @@ func (w *watching) follow(out *frames) {
 		}
 		if errors.Is(err, storage.ErrSlow) {
 			s.log.Warn().Str("agent", w.x.r.UserAgent()).Str("resource", w.x.res.GR().String()).Msg("watch ended: the client does not keep up")
+			out.error(status(expired(fmt.Sprintf("too old resource version: %d (%d): the watch did not keep up, and events were dropped", w.at, s.store.Revision()))))
 		}
 		if times.due(s.wall.Now()) {
 			over = over || times.over

@@ -181,8 +181,8 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestLaggingWatcherIsCutOff ends the stream of a client that is more than the queue behind. What it has
-// got has no gap, and from there it can go on.
+// TestLaggingWatcherIsCutOff ends the stream of a client that is more than the queue behind, with a 410 and not
+// in silence. What it has got has no gap, and from there it can go on while the window reaches back so far.
 func TestLaggingWatcherIsCutOff(t *testing.T) {
 	f := startWith(t, "", Config{Registry: newTestRegistry(), WatchQueue: 4})
 	c := f.typed(t).CoreV1().ConfigMaps("default")
@@ -201,12 +201,25 @@ func TestLaggingWatcherIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := 0
+	got, told := 0, 0
 	read := func(e *events) {
 		for e.scan.Scan() {
-			var ev struct{ Object corev1.ConfigMap }
+			var ev struct {
+				Type   string
+				Object corev1.ConfigMap
+			}
 			if err := json.Unmarshal(e.scan.Bytes(), &ev); err != nil {
 				t.Fatal(err)
+			}
+			if ev.Type == "ERROR" {
+				if o := decode(t, e.scan.Text())["object"].(map[string]any); o["code"] != float64(410) || o["reason"] != "Expired" {
+					t.Fatalf("the stream ends with %v", o)
+				}
+				if e.scan.Scan() {
+					t.Fatalf("after the end of the stream: %.200s", e.scan.Text())
+				}
+				told++
+				return
 			}
 			if ev.Object.Data["n"] != fmt.Sprint(got) {
 				t.Fatalf("event %s, want %d", ev.Object.Data["n"], got)
@@ -218,8 +231,8 @@ func TestLaggingWatcherIsCutOff(t *testing.T) {
 		}
 	}
 	read(slow)
-	if got == n {
-		t.Fatal("the stream was not cut")
+	if got == n || told != 1 {
+		t.Fatalf("the stream was not cut, or not with 410: %d events, told %d times", got, told)
 	}
 	for got < n {
 		again := f.watch(t, nsPath+"/configmaps?watch=true&resourceVersion="+rv, "")
