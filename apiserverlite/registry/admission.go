@@ -41,7 +41,7 @@ type plugins []plugin
 // is part of the server.
 func newAdmission(o Options) Admission {
 	return plugins{
-		{resource: podResource, operations: []string{opCreate}, mutate: serviceAccount{tokenVolume: o.TokenVolume}.admit},
+		{resource: podResource, operations: []string{opCreate}, mutate: serviceAccount{tokenVolume: o.TokenVolume, unattended: o.NoControllers}.admit},
 		{resource: podResource, operations: []string{opCreate, opUpdate}, mutate: podPriority},
 		{resource: priorityClassResource, operations: []string{opCreate, opUpdate}, validate: oneDefaultPriority},
 		{resource: podResource, operations: []string{opCreate, opUpdate}, mutate: tolerateForAWhile},

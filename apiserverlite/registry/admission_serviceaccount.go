@@ -26,7 +26,10 @@ const (
 
 // serviceAccount makes each pod run as a service account that exists, and hands it the account's pull
 // secrets and, if wanted, token.
-type serviceAccount struct{ tokenVolume bool }
+type serviceAccount struct {
+	tokenVolume bool
+	unattended  bool // nobody makes namespaces' default accounts
+}
 
 func (s serviceAccount) admit(ctx context.Context, a Attributes) error {
 	p := a.Obj.(*corev1.Pod)
@@ -36,6 +39,11 @@ func (s serviceAccount) admit(ctx context.Context, a Attributes) error {
 	if p.Spec.ServiceAccountName == "" {
 		p.Spec.ServiceAccountName = defaultAccount
 		p.Spec.DeprecatedServiceAccount = defaultAccount
+	}
+	if s.unattended && p.Spec.ServiceAccountName == defaultAccount {
+		if _, err := a.Reader.Get(accountResource, a.Namespace, defaultAccount); apierrors.IsNotFound(err) {
+			return nil
+		}
 	}
 	sa, err := findAccount(ctx, a, p.Spec.ServiceAccountName)
 	if err != nil {

@@ -137,6 +137,18 @@ func TestPodsRunAsAServiceAccount(t *testing.T) {
 	if want := `pods "p" is forbidden: error looking up service account ns/nobody: serviceaccount "nobody" not found`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
+	alone, err := registry.NewWith(registry.Options{NoControllers: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = newPod(t)
+	if err := admit(t, alone.Admission(), "pods", p, nil, memory{}); err != nil || p.Spec.ServiceAccountName != "default" {
+		t.Errorf("where nobody makes accounts: %v, %q", err, p.Spec.ServiceAccountName)
+	}
+	p.Spec.ServiceAccountName = "nobody"
+	if err := admit(t, alone.Admission(), "pods", p, nil, memory{accounts: {account}}); err == nil || err.Error() != `pods "p" is forbidden: error looking up service account ns/nobody: serviceaccount "nobody" not found` {
+		t.Errorf("an account that somebody named: %v", err)
+	}
 	withToken, err := registry.NewWith(registry.Options{TokenVolume: true})
 	if err != nil {
 		t.Fatal(err)

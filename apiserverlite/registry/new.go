@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/utils/clock"
 
 	"drydock.dev/drydock/apiserverlite/registry/openapi"
@@ -18,6 +19,9 @@ type Options struct {
 	// TokenVolume makes admission add the projected volume with the service account's token to pods that
 	// do not opt out, as upstream does. Off by default: few pods without containers read a token, and each would cost its node a tmpfs.
 	TokenVolume bool
+	// NoControllers says that nobody makes a service account in each namespace. Pods run as the default one then
+	// though it is not there: upstream's way of testing without controllers has service accounts' admission off.
+	NoControllers bool
 	// VolumeHealth is upstream's feature gate CSIVolumeHealth, off by default: what drivers say of volumes and storage
 	// is kept in the status of pods, claims and CSINodes.
 	VolumeHealth bool
@@ -41,6 +45,9 @@ func New() (*Registry, error) { return NewWith(Options{}) }
 
 // NewWith returns a registry. It takes a few milliseconds; schemas are loaded when first asked for.
 func NewWith(o Options) (*Registry, error) {
+	// Validation asks a variable of its library. Clusters are set up so, though the API server's flag says otherwise unless
+	// it is given: drivers' node halves are privileged.
+	capabilities.Setup(true, 0)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

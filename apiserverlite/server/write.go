@@ -171,7 +171,7 @@ func (w *writing) insertNamed(ctx context.Context, obj runtime.Object) (result, 
 	if err := w.s.admission.Validate(ctx, w.attributes(opCreate, obj, nil)); err != nil {
 		return result{}, err
 	}
-	if m.GetResourceVersion() != "" {
+	if m.GetResourceVersion() != "" && !w.dryRun { // upstream's storage minds, and is not asked
 		return result{}, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	key := w.res.key(m.GetNamespace(), m.GetName())

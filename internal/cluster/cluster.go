@@ -156,7 +156,8 @@ func (c *Cluster) openBoxes() error {
 		}
 		c.machines[n] = c.newMachine(n)
 	}
-	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca), TokenVolume: c.opts.API.TokenVolume, VolumeHealth: c.opts.Gates.CSIVolumeHealth})
+	reg, err := registry.NewWith(registry.Options{Clock: c.Lab.Clock, RootCA: string(c.id.ca), TokenVolume: c.opts.API.TokenVolume,
+		NoControllers: c.opts.API.Only && !c.opts.API.Controllers, VolumeHealth: c.opts.Gates.CSIVolumeHealth})
 	if err != nil {
 		return err
 	}

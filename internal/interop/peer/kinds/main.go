@@ -3,6 +3,13 @@
 // compared with. It runs no controllers. How it is used says package host.
 package main
 
-import "drydock.dev/drydock/internal/interop/peer/host"
+import (
+	"k8s.io/kubernetes/pkg/capabilities"
 
-func main() { host.Main(kinds) }
+	"drydock.dev/drydock/internal/interop/peer/host"
+)
+
+func main() {
+	capabilities.Setup(true, 0) // as the flag --allow-privileged does, which clusters have
+	host.Main(kinds)
+}
