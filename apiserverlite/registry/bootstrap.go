@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	"k8s.io/utils/clock"
 )
@@ -23,10 +24,21 @@ func (r *Registry) Bootstrap() []runtime.Object {
 		}
 		out = append(out, objs...)
 	}
+	out = append(out, theAPI())
 	for _, c := range schedulingv1.SystemPriorityClasses() {
 		out = append(out, c)
 	}
 	return out
+}
+
+// theAPI is the service by which pods would reach the API. Its address is the first of the default network, as with kubeadm.
+func theAPI() *corev1.Service {
+	const address = "10.96.0.1"
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
+		Spec: corev1.ServiceSpec{ClusterIP: address, ClusterIPs: []string{address}, Type: corev1.ServiceTypeClusterIP,
+			Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(6443)}}},
+	}
 }
 
 // made says of a namespace that the API server has labelled it.

@@ -107,15 +107,18 @@ type restartable struct {
 	api  *Server
 	st   *storage.Store
 	done chan struct{}
+
+	window, queue int  // of past events, and of those that wait for a watch; zero is the default
+	narrow        bool // connections hold little on the way
 }
 
 func (r *restartable) up() {
 	r.t.Helper()
 	var err error
-	if r.st, err = storage.Open(storage.Config{Path: r.path}); err != nil {
+	if r.st, err = storage.Open(storage.Config{Path: r.path, RingEvents: r.window}); err != nil {
 		r.t.Fatal(err)
 	}
-	if r.api, err = New(Config{Store: r.st, Registry: r.reg, Lab: lab.New(lab.Options{}), Log: zerolog.Nop()}); err != nil {
+	if r.api, err = New(Config{Store: r.st, Registry: r.reg, Lab: lab.New(lab.Options{}), Log: zerolog.Nop(), WatchQueue: r.queue}); err != nil {
 		r.t.Fatal(err)
 	}
 	addr := r.addr
@@ -127,6 +130,9 @@ func (r *restartable) up() {
 		r.t.Fatal(err)
 	}
 	r.addr = l.Addr().String()
+	if r.narrow {
+		l = narrowListener{l}
+	}
 	r.srv = &http.Server{Handler: r.api.Handler()}
 	r.done = make(chan struct{})
 	go func() {

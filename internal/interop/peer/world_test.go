@@ -95,6 +95,10 @@ func (w *world) bootstrap(t *testing.T) {
 		}
 		obj := &unstructured.Unstructured{Object: u}
 		obj.SetGroupVersionKind(gvks[0])
+		if obj.GetKind() == "Service" { // upstream's server there has another network
+			unstructured.RemoveNestedField(obj.Object, "spec", "clusterIP")
+			unstructured.RemoveNestedField(obj.Object, "spec", "clusterIPs")
+		}
 		m, err := meta.Accessor(o)
 		if err != nil {
 			t.Fatal(err)
