@@ -1,10 +1,14 @@
 package server
 
 import (
+	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"testing"
@@ -12,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Every fuzz target sends what it got to a real server and looks at the answer alone: its code is below 500, but for
+// Every fuzz target sends what it got to a real server and looks at the answer: its code is below 500, but for
 // a revision of the future, and for the plain errors that upstream answers with 500 as well: of the libraries that
-// merge strategic patches and applied configurations, and of a resourceVersion on a create. A panic never passes.
+// merge strategic patches and applied configurations, and of a resourceVersion on a create. A panic never passes. Nor
+// does a request that takes memory out of all proportion to its size.
 
 // fuzzed is a server with one object of each of a few kinds.
-func fuzzed(f *testing.F) *fixture {
+func fuzzed(f testing.TB) *fixture {
 	f.Helper()
 	r, err := realRegistry()
 	if err != nil {
@@ -46,8 +51,26 @@ func (f *fixture) send(method, path, query, ct, body string) (int, string) {
 		req.Header.Set("Content-Type", ct)
 	}
 	rec := httptest.NewRecorder()
+	before := allocated()
 	f.Handler().ServeHTTP(rec, req)
+	if took, most := allocated()-before, uint64(mostAllocated+mostAllocatedPerByte*(len(path)+len(query)+len(body))); took > most {
+		return http.StatusInsufficientStorage, fmt.Sprintf("the request took %d bytes of memory, more than %d", took, most)
+	}
 	return rec.Code, rec.Body.String()
+}
+
+// What a request may allocate in all, garbage included: nothing that is sent can make the server take more memory than
+// in proportion to what it is.
+const (
+	mostAllocated        = 32 << 20
+	mostAllocatedPerByte = 2 << 10
+)
+
+// allocated is what this process has allocated so far.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // sane fails the test on an answer that no request should get.
@@ -169,4 +192,67 @@ func FuzzQuery(f *testing.F) {
 			sane(t, "", code, out)
 		}
 	})
+}
+
+// FuzzWatch begins watches with any query and leaves them at once.
+func FuzzWatch(f *testing.F) {
+	s := fuzzed(f)
+	f.Add("resourceVersion=1&allowWatchBookmarks=true")
+	f.Add("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1&labelSelector=x")
+	f.Add("resourceVersion=18446744073709551615&timeoutSeconds=9223372036854775807")
+	f.Add("fieldSelector=metadata.name=a&timeoutSeconds=-1&includeObject=None")
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	f.Fuzz(func(t *testing.T, query string) {
+		if strings.Contains(query, "%") {
+			return
+		}
+		for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf"} {
+			req := httptest.NewRequest("GET", "http://127.0.0.1"+fuzzKinds[1], nil).WithContext(gone)
+			req.URL.RawQuery = "watch=true&" + query
+			req.Header.Set("Accept", accept)
+			rec := httptest.NewRecorder()
+			s.Handler().ServeHTTP(rec, req)
+			sane(t, "", rec.Code, rec.Body.String())
+		}
+	})
+}
+
+// TestRequestsLeaveNothing sends thousands of requests that are all different and change nothing: what the server keeps of them does not grow.
+func TestRequestsLeaveNothing(t *testing.T) {
+	s := fuzzed(t)
+	live := func() uint64 {
+		for range 2 {
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	serial := 0
+	send := func(n int) {
+		for range n {
+			serial++
+			k, x := fuzzKinds[serial%len(fuzzKinds)], fmt.Sprintf("x%d", serial)
+			for _, r := range []struct{ method, path, query, ct, body string }{
+				{"GET", k, url.Values{"labelSelector": {x + "=1," + x + "!=2"}, "fieldSelector": {"metadata.name=" + x}}.Encode(), "", ""},
+				{"GET", k, url.Values{"continue": {base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"v":"meta.k8s.io/v1","rv":%d,"start":"%s"}`, serial, x))}, "limit": {"1"}}.Encode(), "", ""},
+				{"GET", "/apis/" + x + "/v1/" + x, "", "", ""},
+				{"GET", "/api/v1/namespaces/" + x + "/configmaps/" + x, "", "", ""},
+				{"POST", "/api/v1/namespaces/" + x + "/configmaps", "dryRun=All", "", `{"metadata":{"name":"` + x + `"}}`},
+				{"PATCH", fuzzKinds[0] + "/a", "dryRun=All&fieldManager=" + x + "&force=true", applyCT, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"` + x + `":"1"}}`},
+				{"POST", fuzzKinds[3], "dryRun=All&fieldValidation=Warn", "", `{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshot","metadata":{"name":"` + x + `"},"spec":{"` + x + `":1}}`},
+			} {
+				if code, out := s.send(r.method, r.path, r.query, r.ct, r.body); code >= 500 {
+					t.Fatalf("%s %s: %d %s", r.method, r.path, code, out)
+				}
+			}
+		}
+	}
+	send(300)
+	before := live()
+	send(1000)
+	if after := live(); after > before+4<<20 {
+		t.Errorf("7,000 requests left %d bytes", after-before)
+	}
 }

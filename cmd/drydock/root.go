@@ -28,6 +28,7 @@ type flags struct {
 	driver              string
 	logLevel, logFormat string
 	gates               string
+	without             []string
 	failOnLeak          bool
 	api                 apiFlags
 }
@@ -133,7 +134,7 @@ func (f *flags) options(logs io.Writer) (cluster.Options, error) {
 		return cluster.Options{}, usageError{err}
 	}
 	return cluster.Options{
-		API: api, Gates: gates, Name: f.name, State: f.state, Ephemeral: f.ephemeral, Listen: f.listen, Nodes: f.nodes, Devices: mode, Driver: f.driver, Log: log,
+		API: api, Gates: gates, Without: f.without, Name: f.name, State: f.state, Ephemeral: f.ephemeral, Listen: f.listen, Nodes: f.nodes, Devices: mode, Driver: f.driver, Log: log,
 	}, nil
 }
 

@@ -54,6 +54,7 @@ where it was, also after a kill -9 (unless --ephemeral).`,
 	f.addRun(cmd.Flags())
 	f.api.add(cmd.Flags())
 	cmd.Flags().StringVar(&f.gates, "feature-gates", "", "upstream's alpha features: CSIVolumeHealth=true has kubelets ask drivers each minute how their volumes are")
+	cmd.Flags().StringSliceVar(&f.without, "without", nil, "leave these sidecars out, for your own to take their place: "+strings.Join(cluster.Sidecars, ", "))
 	cmd.Flags().BoolVar(&f.failOnLeak, "fail-on-leak", false, "fail at the stop if the cloud then holds what no Kubernetes object justifies")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "return when the cluster is ready and leave it running")
 	return cmd
@@ -186,7 +187,7 @@ func (f *flags) detach(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	args := append([]string{"up", "--name", f.name, "--state", state, "--listen", f.listen, "--nodes", fmt.Sprint(f.nodes),
-		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat, "--feature-gates", f.gates}, f.api.args()...)
+		"--devices", f.devices, "--driver-name", f.driver, "--log-level", f.logLevel, "--log-format", f.logFormat, "--feature-gates", f.gates, "--without", strings.Join(f.without, ",")}, f.api.args()...)
 	if err := spawn(ctx, l, nil, args...); err != nil {
 		return err
 	}

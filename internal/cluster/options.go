@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,7 +45,11 @@ type Options struct {
 	Version   string
 	API       APIOptions
 	Gates     Gates
+	Without   []string // sidecars that are left out, for others to take their place: see Sidecars
 }
+
+// Sidecars are the parts that a cluster can be without: they are linked in, and the released programs do the same.
+var Sidecars = []string{"provisioner", "attacher", "resizer"}
 
 // Gates are upstream's feature gates that are off by default and that drydock can open.
 type Gates struct {
@@ -132,6 +137,11 @@ func (o *Options) complete() error {
 	}
 	if o.API.Controllers && !o.API.Only {
 		return errors.New("--controllers belongs to --api-only: otherwise they run anyway")
+	}
+	for _, name := range o.Without {
+		if !slices.Contains(Sidecars, name) {
+			return fmt.Errorf("without %q: what can be left out is %s", name, strings.Join(Sidecars, ", "))
+		}
 	}
 	if o.Nodes == 0 {
 		o.Nodes = DefaultNodes

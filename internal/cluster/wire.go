@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -78,19 +79,26 @@ func (c *Cluster) addParts() {
 			Controller: &driver.ControllerConfig{CloudURL: c.URL(), Token: c.Token(), Region: Region, Transport: c.line("driver")},
 		})
 	})
-	c.parts.add("provisioner", "", func(ctx context.Context, life *lab.Component) error {
-		return sidecar.RunProvisioner(ctx, sidecar.Config{
-			RESTConfig: c.RESTConfig("provisioner"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("provisioner"),
-			DefaultFSType: defaultFSType, RetryStart: retryStart})
-	})
-	c.parts.add("attacher", "", func(ctx context.Context, life *lab.Component) error {
-		return sidecar.RunAttacher(ctx, sidecar.Config{
-			RESTConfig: c.RESTConfig("attacher"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("attacher"), RetryStart: retryStart})
-	})
-	c.parts.add("resizer", "", func(ctx context.Context, life *lab.Component) error {
-		return sidecar.RunResizer(ctx, sidecar.Config{
-			RESTConfig: c.RESTConfig("resizer"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("resizer"), RetryStart: retryStart})
-	})
+	sidecars := map[string]func(context.Context, *lab.Component) error{
+		"provisioner": func(ctx context.Context, life *lab.Component) error {
+			return sidecar.RunProvisioner(ctx, sidecar.Config{
+				RESTConfig: c.RESTConfig("provisioner"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("provisioner"),
+				DefaultFSType: defaultFSType, RetryStart: retryStart})
+		},
+		"attacher": func(ctx context.Context, life *lab.Component) error {
+			return sidecar.RunAttacher(ctx, sidecar.Config{
+				RESTConfig: c.RESTConfig("attacher"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("attacher"), RetryStart: retryStart})
+		},
+		"resizer": func(ctx context.Context, life *lab.Component) error {
+			return sidecar.RunResizer(ctx, sidecar.Config{
+				RESTConfig: c.RESTConfig("resizer"), Address: proxy, DriverName: driverName, Component: life, Log: c.boxLog("resizer"), RetryStart: retryStart})
+		},
+	}
+	for _, name := range Sidecars {
+		if !slices.Contains(c.opts.Without, name) {
+			c.parts.add(name, "", sidecars[name])
+		}
+	}
 	for _, n := range c.NodeNames() {
 		c.addNode(n)
 	}

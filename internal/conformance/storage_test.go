@@ -121,16 +121,23 @@ func TestClaimInUseIsNotRemoved(t *testing.T) {
 	if c.DeletionTimestamp == nil || !same(c.Finalizers, []string{"kubernetes.io/pvc-protection"}) {
 		t.Errorf("deleted while in use: %+v", c.ObjectMeta)
 	}
-	w.createPod(using("late"))
-	late := await(w, core("pods"), w.ns, "late", "to be unschedulable", func(p *corev1.Pod) bool {
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-				return true
+	for late := ""; ; { // the scheduler may be told late
+		late += "x"
+		w.createPod(using(late))
+		placed := corev1.ConditionUnknown
+		await(w, core("pods"), w.ns, late, "to be placed or not", func(p *corev1.Pod) bool {
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodScheduled && (c.Status == corev1.ConditionTrue || c.Reason == corev1.PodReasonUnschedulable) {
+					placed = c.Status
+				}
 			}
+			return placed != corev1.ConditionUnknown
+		})
+		w.must(w.client.CoreV1().Pods(w.ns).Delete(w.ctx, late, metav1.DeleteOptions{}))
+		if placed == corev1.ConditionFalse {
+			break
 		}
-		return false
-	})
-	w.must(w.client.CoreV1().Pods(w.ns).Delete(w.ctx, late.Name, metav1.DeleteOptions{}))
+	}
 	w.must(w.client.CoreV1().Pods(w.ns).Delete(w.ctx, "p", metav1.DeleteOptions{}))
 	w.gone(core("persistentvolumeclaims"), w.ns, "c")
 	w.gone(volumes, "", c.Spec.VolumeName)

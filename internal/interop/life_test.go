@@ -3,22 +3,46 @@ package interop
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 const examples = "../../examples"
 
+// TestReleasedSidecarsTakeTheEmbeddedOnesPlace has the released provisioner and attacher do their work in the product's main job.
+func TestReleasedSidecarsTakeTheEmbeddedOnesPlace(t *testing.T) {
+	const csi = "github.com/kubernetes-csi/"
+	provisioner := build(t, "csi-provisioner", ".", csi+"external-provisioner/v6/cmd/csi-provisioner")
+	attacher := build(t, "csi-attacher", ".", csi+"external-attacher/v4/cmd/csi-attacher")
+	oneVolume(t, "sim", func(w *world) {
+		if parts := w.run(t, w.drydock, "status"); strings.Contains(parts, "provisioner") || strings.Contains(parts, "attacher") || !strings.Contains(parts, "resizer") {
+			t.Fatalf("what runs:\n%s", parts)
+		}
+		for program, args := range map[string][]string{provisioner: {"--default-fstype=ext4"}, attacher: nil} {
+			address := freeAddress(t)
+			args = append(args, "--kubeconfig", filepath.Join(w.state, "kubeconfig"), "--csi-address", filepath.Join(w.state, "csi", w.status.Driver+".sock"),
+				"--leader-election", "--leader-election-namespace=default", "--http-endpoint="+address)
+			w.beside(t, program, append(args, "-v=4")...).until(t, "uccessfully acquired lease")
+			t.Cleanup(func() { healthy(t, filepath.Base(program), address) })
+		}
+	}, "DRYDOCK_WITHOUT=provisioner,attacher")
+}
+
 // TestOneVolumeFromClaimToPodAndBack is the product's main job, driven by kubectl alone.
 func TestOneVolumeFromClaimToPodAndBack(t *testing.T) {
 	for _, devices := range []string{"auto", "sim"} {
-		t.Run(devices, func(t *testing.T) { oneVolume(t, devices) })
+		t.Run(devices, func(t *testing.T) { oneVolume(t, devices, nil) })
 	}
 }
 
-func oneVolume(t *testing.T, devices string) {
+// oneVolume plays the job on devices of a kind. What is special about the cluster is set by settings, and before the first claim by prepare.
+func oneVolume(t *testing.T, devices string, prepare func(*world), settings ...string) {
 	keepsKernelTables(t)
-	w := start(t, "DRYDOCK_DEVICES="+devices)
+	w := start(t, append(settings, "DRYDOCK_DEVICES="+devices)...)
+	if prepare != nil {
+		prepare(w)
+	}
 	if devices == "auto" && w.status.Devices != "loop" {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("CI must test real devices, and this machine cannot")
@@ -37,6 +61,17 @@ func oneVolume(t *testing.T, devices string) {
 	}
 	pv := w.k(t, "get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	node := w.k(t, "get", "pod", "app", "-o", "jsonpath={.spec.nodeName}")
+	makers := map[string]string{"pv/" + pv: "provisioner", "volumeattachment": "attacher"}
+	for what, who := range makers {
+		if prepare != nil {
+			who = "csi-" + who
+		} else {
+			who = "drydock-" + who
+		}
+		if got := w.k(t, "get", what, "--show-managed-fields", "-o", "jsonpath={..managedFields[*].manager}"); !slices.Contains(strings.Fields(got), who) {
+			t.Errorf("%s was written by %q, not by %s", what, got, who)
+		}
+	}
 	for _, want := range []struct {
 		args  []string
 		words []string

@@ -72,7 +72,7 @@ func TestReleasedResizerAndSnapshotterServeAGuest(t *testing.T) {
 			args = append(args, "--csi-address", socket)
 		}
 		w.beside(t, build(t, name, ".", pkg), args...).until(t, "uccessfully acquired lease")
-		health[name] = "http://" + address + "/healthz/leader-election"
+		health[name] = address
 	}
 
 	w.kin(t, snapshotYAML, "apply", "-f", "-")
@@ -102,17 +102,8 @@ func TestReleasedResizerAndSnapshotterServeAGuest(t *testing.T) {
 		t.Errorf("the guest made the restored volume from %q, the snapshot is %q", from, handle)
 	}
 
-	for name, url := range health {
-		resp, err := http.Get(url)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s is not healthy: %s %s %v", name, resp.Status, body, err)
-		}
+	for name, address := range health {
+		healthy(t, name, address)
 	}
 
 	w.k(t, "delete", "volumesnapshot", "taken", "--timeout=120s")
@@ -126,6 +117,20 @@ func TestReleasedResizerAndSnapshotterServeAGuest(t *testing.T) {
 		if out := w.k(t, "get", kind); !strings.Contains(out, "No resources found") {
 			t.Errorf("%s are left:\n%s", kind, out)
 		}
+	}
+}
+
+// healthy asks a sidecar that leads.
+func healthy(t *testing.T, name, address string) {
+	t.Helper()
+	resp, err := http.Get("http://" + address + "/healthz/leader-election")
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		t.Errorf("%s is not healthy: %s %s %v", name, resp.Status, body, err)
 	}
 }
 
