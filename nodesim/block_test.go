@@ -63,12 +63,11 @@ func TestBlockVolume(t *testing.T) {
 	if !w.locked("vol-1") {
 		t.Error("the device is not kept open")
 	}
-	if !slices.ContainsFunc(w.events(), func(e v1.Event) bool {
-		return e.Reason == "SuccessfulMountVolume" && strings.Contains(e.Message, "volumeMapPath") && e.Type == v1.EventTypeNormal
-	}) {
-		t.Errorf("events %v", w.eventLines())
+	for _, path := range []string{"globalMapPath", "volumeMapPath"} {
+		if e := w.waitEvent(`SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv-c" ` + path); e.Type != v1.EventTypeNormal {
+			t.Errorf("event %+v", e)
+		}
 	}
-	w.waitEvent(`SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv-c" globalMapPath`)
 
 	w.deletePod("p")
 	w.waitGone("p")

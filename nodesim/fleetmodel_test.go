@@ -143,6 +143,19 @@ func (o *fleetOrders) detach(node, volume string) {
 	}
 }
 
+// published are the volumes that were published on a node and not unpublished.
+func (o *fleetOrders) published(n *world) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []string
+	for at, targets := range o.targets {
+		if node, volume, _ := strings.Cut(at, " "); node == n.name && len(targets) > 0 {
+			out = append(out, volume)
+		}
+	}
+	return out
+}
+
 // ready tells whether the node's kubelet may take volumes down.
 func (w *world) ready() bool {
 	n := w.node
@@ -436,9 +449,12 @@ func (m *model) finish() {
 		}
 	}
 	// Another of upstream's quirks: a volume that was published when the claim could not be read for its expansion is
-	// forgotten if the next try fails for good. The next life finds it.
+	// uncertain, and forgotten if the next try fails for good (markVolumeErrorState in operation_generator.go). The next life
+	// finds it. Nothing else is forgiven: what is left must be published, and reads must have failed.
 	m.cleanNodes(func(n *world) {
-		if m.failed.Load() {
+		published := m.watch.published(n)
+		m.t.Logf("%s is not clean: published %v, reads failed: %v, left %v", n.name, published, m.failed.Load(), n.leftovers())
+		if m.failed.Load() && len(published) > 0 {
 			m.down(n)
 			m.restart(n)
 		}

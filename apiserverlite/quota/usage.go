@@ -65,68 +65,6 @@ func Usage(gr schema.GroupResource, o runtime.Object) corev1.ResourceList {
 	return out
 }
 
-// Governs tells whether a quota looks at an object at all.
-func Governs(q *corev1.ResourceQuota, o runtime.Object) bool {
-	in := func(scope corev1.ResourceQuotaScope, op corev1.ScopeSelectorOperator, values []string) bool {
-		switch x := o.(type) {
-		case *corev1.Pod:
-			return podInScope(x, scope, op, values)
-		case *corev1.PersistentVolumeClaim:
-			if scope != corev1.ResourceQuotaScopeVolumeAttributesClass {
-				return false
-			}
-			class := ""
-			if x.Spec.VolumeAttributesClassName != nil {
-				class = *x.Spec.VolumeAttributesClassName
-			}
-			return matches(class, op, values)
-		}
-		return false
-	}
-	for _, s := range q.Spec.Scopes {
-		if !in(s, corev1.ScopeSelectorOpExists, nil) {
-			return false
-		}
-	}
-	if q.Spec.ScopeSelector != nil {
-		for _, e := range q.Spec.ScopeSelector.MatchExpressions {
-			if !in(e.ScopeName, e.Operator, e.Values) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func podInScope(p *corev1.Pod, scope corev1.ResourceQuotaScope, op corev1.ScopeSelectorOperator, values []string) bool {
-	requests, limits := PodSums(p)
-	switch scope {
-	case corev1.ResourceQuotaScopeTerminating:
-		return p.Spec.ActiveDeadlineSeconds != nil
-	case corev1.ResourceQuotaScopeNotTerminating:
-		return p.Spec.ActiveDeadlineSeconds == nil
-	case corev1.ResourceQuotaScopeBestEffort:
-		return len(requests) == 0 && len(limits) == 0
-	case corev1.ResourceQuotaScopeNotBestEffort:
-		return len(requests) > 0 || len(limits) > 0
-	case corev1.ResourceQuotaScopePriorityClass:
-		return matches(p.Spec.PriorityClassName, op, values)
-	}
-	return false
-}
-
-func matches(value string, op corev1.ScopeSelectorOperator, values []string) bool {
-	switch op {
-	case corev1.ScopeSelectorOpExists:
-		return value != ""
-	case corev1.ScopeSelectorOpDoesNotExist:
-		return value == ""
-	case corev1.ScopeSelectorOpIn:
-		return slices.Contains(values, value)
-	}
-	return value != "" && !slices.Contains(values, value)
-}
-
 // Used sums up what the objects of a quota's namespace, which list returns, take of its hard limits.
 func Used(q *corev1.ResourceQuota, list func(schema.GroupResource) []runtime.Object, resources []schema.GroupResource) corev1.ResourceList {
 	used := corev1.ResourceList{}

@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,6 +122,63 @@ func TestQuotaScopes(t *testing.T) {
 		w.must(w.client.CoreV1().Pods(w.ns).Delete(w.ctx, n, metav1.DeleteOptions{}))
 	}
 	count("0", "0", "0", "0")
+}
+
+// TestQuotaScopesBySelector counts what scope selectors choose, and refuses what is too much of that alone.
+func TestQuotaScopesBySelector(t *testing.T) {
+	w := newWorld(t)
+	class := w.unique("class")
+	_, err := w.client.SchedulingV1().PriorityClasses().Create(w.ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Value: 10}, metav1.CreateOptions{})
+	w.must(err)
+	t.Cleanup(func() {
+		_ = w.client.SchedulingV1().PriorityClasses().Delete(context.Background(), class, metav1.DeleteOptions{})
+	})
+	selected := func(name string, hard corev1.ResourceList, scope corev1.ResourceQuotaScope, op corev1.ScopeSelectorOperator, values ...string) {
+		t.Helper()
+		_, err := w.client.CoreV1().ResourceQuotas(w.ns).Create(w.ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard,
+			ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{ScopeName: scope, Operator: op, Values: values}}}}}, metav1.CreateOptions{})
+		w.must(err)
+		await(w, core("resourcequotas"), w.ns, name, "to be counted", func(q *corev1.ResourceQuota) bool { return q != nil && len(q.Status.Used) == len(hard) })
+	}
+	const priority = corev1.ResourceQuotaScopePriorityClass
+	selected("in", amounts("pods=1"), priority, corev1.ScopeSelectorOpIn, class, "other")
+	selected("not-in", amounts("pods=9"), priority, corev1.ScopeSelectorOpNotIn, class)
+	selected("exists", amounts("pods=9"), priority, corev1.ScopeSelectorOpExists)
+	selected("none", amounts("pods=9"), priority, corev1.ScopeSelectorOpDoesNotExist)
+	selected("cross", amounts("pods=1"), corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ScopeSelectorOpExists)
+	selected("best", amounts("pods=9"), corev1.ResourceQuotaScopeBestEffort, corev1.ScopeSelectorOpExists)
+	selected("attributes", amounts("persistentvolumeclaims=1"), corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn, "gold")
+
+	plain, high, near, room := pod("plain"), pod("high"), pod("near"), pod("room")
+	high.Spec.PriorityClassName = class
+	near.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1,
+		PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "kubernetes.io/hostname", Namespaces: []string{"default"}, LabelSelector: &metav1.LabelSelector{}}}}}}
+	room.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+	for _, p := range []*corev1.Pod{plain, high, near, room} {
+		w.createPod(p)
+	}
+	for q, n := range map[string]string{"in": "1", "not-in": "3", "exists": "1", "none": "3", "cross": "1", "best": "4"} {
+		w.uses(q, "pods="+n)
+	}
+	for _, p := range []struct {
+		*corev1.Pod
+		quota string
+	}{{high, "in"}, {near, "cross"}} {
+		p.Name, p.ResourceVersion, p.UID = "more", "", ""
+		_, err := w.client.CoreV1().Pods(w.ns).Create(w.ctx, p.Pod, metav1.CreateOptions{})
+		w.refused(err, apierrors.IsForbidden, "exceeded quota: "+p.quota+", requested: pods=1, used: pods=1, limited: pods=1")
+	}
+	for i, class := range []string{"gold", "silver", "gold"} {
+		spec := claimSpec("nobody", "1Gi")
+		spec.VolumeAttributesClassName = &class
+		_, err := w.client.CoreV1().PersistentVolumeClaims(w.ns).Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i)}, Spec: spec}, metav1.CreateOptions{})
+		if i < 2 {
+			w.must(err)
+			w.uses("attributes", "persistentvolumeclaims=1")
+			continue
+		}
+		w.refused(err, apierrors.IsForbidden, "exceeded quota: attributes")
+	}
 }
 
 func TestQuotaIsChanged(t *testing.T) {
