@@ -11,7 +11,7 @@ import (
 // an API server alone: scripts say themselves what they leave out where "upstream" is true.
 func TestKubectlOutputIsUpstreams(t *testing.T) {
 	w := newWorld(t, Start(t, Options{Kinds: true}))
-	for _, script := range []string{"about", "get", "write", "describe", "describe-more", "definitions", "history", "verbs"} {
+	for _, script := range []string{"get", "write", "describe", "history"} {
 		t.Run(script, func(t *testing.T) {
 			w.fresh(t)
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run", "^TestKubectlScripts$/^"+script+"$", ".")
