@@ -91,10 +91,21 @@ func (x *exchange) read() ([]byte, error) {
 	return b, nil
 }
 
-// internal tells our own components, whose writes do not need managedFields.
-func (x *exchange) internal() bool { return strings.HasPrefix(x.r.UserAgent(), internalAgent) }
+// untracked tells our own components, whose writes leave managedFields alone unless all are to be recorded.
+func (x *exchange) untracked() bool {
+	return !x.s.cfg.TrackComponents && strings.HasPrefix(x.r.UserAgent(), internalAgent)
+}
 
 const internalAgent = "drydock-"
+
+// managers are the programs whose part our own components play, as managedFields name them.
+var managers = map[string]string{
+	internalAgent + "controllers": "kube-controller-manager",
+	internalAgent + "kubelet":     "kubelet",
+	internalAgent + "provisioner": "csi-provisioner",
+	internalAgent + "attacher":    "csi-attacher",
+	internalAgent + "resizer":     "csi-resizer",
+}
 
 // manager is who writes, for managedFields.
 func (x *exchange) manager(fieldManager string) string {
@@ -102,6 +113,9 @@ func (x *exchange) manager(fieldManager string) string {
 		return fieldManager
 	}
 	agent, _, _ := strings.Cut(x.r.UserAgent(), "/")
+	if part, ok := managers[agent]; ok {
+		return part
+	}
 	var name strings.Builder
 	for _, c := range agent {
 		if name.Len()+utf8.RuneLen(c) > validation.FieldManagerMaxLength {

@@ -57,7 +57,7 @@ func read[T runtime.Object](x *exchange, into T) (T, error) {
 
 // record puts managedFields into a question, as upstream does with everything that is created, kept or not.
 func (x *exchange) record(o runtime.Object, kind schema.GroupVersionKind, fieldManager string) error {
-	if x.internal() {
+	if x.untracked() {
 		return nil
 	}
 	m, err := x.s.tracker.questions(kind, x.in.subresource)

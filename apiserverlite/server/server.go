@@ -58,6 +58,8 @@ type Config struct {
 	Authenticate func(*http.Request) (User, bool)
 	// Authorization is how it decides what they may do.
 	Authorization Authorization
+	// TrackComponents has the writes of our own components recorded in managedFields, too.
+	TrackComponents bool
 	// Audit gets a line of JSON for each request that was answered; nil wants none.
 	Audit io.Writer
 	Lab   *lab.Lab

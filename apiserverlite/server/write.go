@@ -49,7 +49,7 @@ type result struct {
 
 func (x *exchange) writing(o writeOptions) *writing {
 	w := &writing{s: x.s, res: x.res, sub: x.in.subresource, strategy: x.res.Strategy, namespace: x.in.namespace, name: x.in.name,
-		dryRun: o.dryRun, manager: x.manager(o.fieldManager), untracked: x.internal(), warnings: &x.warnings,
+		dryRun: o.dryRun, manager: x.manager(o.fieldManager), untracked: x.untracked(), warnings: &x.warnings,
 		user: &x.user, mayCreate: x.mayCreate}
 	if x.sub.Strategy != nil {
 		w.strategy = x.sub.Strategy

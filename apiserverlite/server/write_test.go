@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -377,6 +378,14 @@ func TestOurComponentsSkipManagedFields(t *testing.T) {
 	own := f.as(t, "drydock-kubelet/n1")
 	got, err := own.CoreV1().ConfigMaps("default").Update(ctx, u, metav1.UpdateOptions{})
 	if err != nil || len(got.ManagedFields) != 1 || got.ManagedFields[0].Manager != made.ManagedFields[0].Manager {
+		t.Fatalf("%+v: %v", got.ManagedFields, err)
+	}
+	f.cfg.TrackComponents = true
+	got.Data["m"] = "x"
+	got, err = own.CoreV1().ConfigMaps("default").Update(ctx, got, metav1.UpdateOptions{})
+	if err != nil || !slices.ContainsFunc(got.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == "kubelet" && string(e.FieldsV1.Raw) == `{"f:data":{"f:m":{}}}`
+	}) {
 		t.Fatalf("%+v: %v", got.ManagedFields, err)
 	}
 }

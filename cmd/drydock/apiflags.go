@@ -12,6 +12,7 @@ import (
 type apiFlags struct {
 	durability, authorization, auditLog string
 	only, controllers, tokenVolume      bool
+	componentFields                     bool
 }
 
 func (f *apiFlags) add(p *pflag.FlagSet) {
@@ -19,13 +20,15 @@ func (f *apiFlags) add(p *pflag.FlagSet) {
 	p.StringVar(&f.authorization, "authorization", cluster.DefaultAuthorization, "always-allow, or rbac: roles and bindings decide")
 	p.StringVar(&f.auditLog, "audit-log", "", "append a line of JSON for each API request to this file")
 	p.BoolVar(&f.tokenVolume, "token-volume", false, "give each pod the volume with its service account's token, as upstream does (pods and accounts may opt out)")
+	p.BoolVar(&f.componentFields, "component-managed-fields", false, "record managedFields for what drydock's own components write, as upstream does for every writer")
 	p.BoolVar(&f.only, "api-only", false, "serve the Kubernetes API alone, as envtest does: no nodes, no cloud, no driver, no controllers")
 	p.BoolVar(&f.controllers, "controllers", false, "with --api-only: run the controllers as well (garbage collection, namespaces, binding ...)")
 }
 
 // options are the cluster's. The zero flags, of commands that do not offer them, are the defaults.
 func (f *apiFlags) options() (cluster.APIOptions, error) {
-	o := cluster.APIOptions{Durability: f.durability, Authorization: f.authorization, TokenVolume: f.tokenVolume, Only: f.only, Controllers: f.controllers}
+	o := cluster.APIOptions{Durability: f.durability, Authorization: f.authorization, TokenVolume: f.tokenVolume, ComponentManagedFields: f.componentFields,
+		Only: f.only, Controllers: f.controllers}
 	if f.auditLog == "" {
 		return o, nil
 	}
@@ -42,6 +45,9 @@ func (f *apiFlags) args() []string {
 	}
 	if f.tokenVolume {
 		out = append(out, "--token-volume")
+	}
+	if f.componentFields {
+		out = append(out, "--component-managed-fields")
 	}
 	if f.only {
 		out = append(out, "--api-only")

@@ -167,7 +167,8 @@ func (c *Cluster) openBoxes() error {
 	}
 	cfg := server.Config{
 		Store: c.store, Registry: reg, Authenticate: c.authenticate, Authorization: authorizations[c.opts.API.Authorization], Address: c.Addr,
-		Lab: c.Lab, Log: c.boxLog("api"), Version: c.opts.Version, Kubelet: c.kubelet,
+		TrackComponents: c.opts.API.ComponentManagedFields,
+		Lab:             c.Lab, Log: c.boxLog("api"), Version: c.opts.Version, Kubelet: c.kubelet,
 	}
 	if f := c.opts.API.AuditLog; f != "" {
 		if c.audit, err = os.OpenFile(f, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {

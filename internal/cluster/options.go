@@ -83,8 +83,10 @@ type APIOptions struct {
 	Authorization string // always-allow or rbac
 	AuditLog      string // file that gets a line for each request; empty wants none
 	TokenVolume   bool   // each pod gets the volume with its service account's token, unless it or the account opts out
-	Only          bool   // no nodes, no cloud, no driver: what envtest gives
-	Controllers   bool   // with Only: the controllers all the same
+	// ComponentManagedFields has the writes of the components in managedFields, as upstream has those of everybody.
+	ComponentManagedFields bool
+	Only                   bool // no nodes, no cloud, no driver: what envtest gives
+	Controllers            bool // with Only: the controllers all the same
 }
 
 // What the API options are when nobody says otherwise.
