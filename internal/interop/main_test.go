@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build gives the path of a program made from pkg, a package of the module in dir: its tests, if the name ends in ".test".
+// build gives the path of a program made from pkg, a package of the module in dir.
 func build(t *testing.T, name, dir, pkg string, args ...string) string {
 	t.Helper()
 	programs.mu.Lock()
@@ -42,11 +42,7 @@ func build(t *testing.T, name, dir, pkg string, args ...string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	verb := []string{"build", "-o", path}
-	if strings.HasSuffix(name, ".test") {
-		verb = []string{"test", "-c", "-o", path}
-	}
-	cmd := exec.CommandContext(t.Context(), "go", append(append(verb, args...), pkg)...)
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-o", path}, args...), pkg)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)
