@@ -116,11 +116,32 @@ func (c *watchCount) kubelets() (int, <-chan struct{}) {
 }
 
 // countWatches lets startKubelet know when a kubelet watches.
+//
+// It also lets a watch begin where its informer's list was made, as resource versions do: the tracker knows none, and an
+// informer hands on what it has listed before it watches. A quick kubelet deletes a pod in between, and would never hear of it.
 func (w *world) countWatches() {
-	c := w.watches
+	c, began := w.watches, &lists{watches: map[string]*kept{}}
+	w.client.PrependReactor("list", "*", func(a ktesting.Action) (bool, runtime.Object, error) {
+		l, ok := a.(ktesting.ListActionImpl)
+		if !ok || l.ListOptions.ResourceVersion != "0" {
+			return false, nil, nil // not an informer's
+		}
+		i, err := w.client.Tracker().Watch(l.GetResource(), l.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		began.swap(l.GetResource().String()+l.ListOptions.FieldSelector, keep(i))
+		return false, nil, nil
+	})
 	w.client.PrependWatchReactor("*", func(a ktesting.Action) (bool, watch.Interface, error) {
 		gvr, ns := a.GetResource(), a.GetNamespace()
-		i, err := w.client.Tracker().Watch(gvr, ns)
+		var i watch.Interface
+		var err error
+		if k := began.swap(gvr.String()+a.(ktesting.WatchActionImpl).ListOptions.FieldSelector, nil); k != nil {
+			i = k
+		} else {
+			i, err = w.client.Tracker().Watch(gvr, ns)
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.n[gvr.Resource]++
@@ -128,7 +149,76 @@ func (w *world) countWatches() {
 		c.changed = make(chan struct{})
 		return true, i, err
 	})
+	w.t.Cleanup(began.stop)
 }
+
+// lists are watches that began with a list and that nobody has asked for yet.
+type lists struct {
+	mu      sync.Mutex
+	watches map[string]*kept // guarded by mu
+}
+
+// swap takes what is there and leaves another, or nothing. A new list ends the watch of one that came to nothing.
+func (l *lists) swap(key string, k *kept) *kept {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.watches[key]
+	delete(l.watches, key)
+	if k == nil {
+		return old
+	}
+	if old != nil {
+		old.Stop()
+	}
+	l.watches[key] = k
+	return nil
+}
+
+func (l *lists) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range l.watches {
+		k.Stop()
+	}
+}
+
+// kept is a watch whose events wait, however many, until somebody takes them.
+type kept struct {
+	out  chan watch.Event
+	stop func()
+}
+
+func keep(src watch.Interface) *kept {
+	done := make(chan struct{})
+	k := &kept{out: make(chan watch.Event), stop: sync.OnceFunc(func() { close(done) })}
+	go func() {
+		defer close(k.out)
+		defer src.Stop()
+		var queue []watch.Event
+		for {
+			var out chan watch.Event
+			var first watch.Event
+			if len(queue) > 0 {
+				out, first = k.out, queue[0]
+			}
+			select {
+			case ev, ok := <-src.ResultChan():
+				if !ok {
+					return
+				}
+				queue = append(queue, ev)
+			case out <- first:
+				queue = queue[1:]
+			case <-done:
+				return
+			}
+		}
+	}()
+	return k
+}
+
+func (k *kept) ResultChan() <-chan watch.Event { return k.out }
+func (k *kept) Stop()                          { k.stop() }
 
 // newClient is the plain tracker: the one that manages fields takes tens of milliseconds for a write.
 func newClient() *fake.Clientset {
@@ -417,8 +507,31 @@ func (w *world) pause() { <-time.After(2 * time.Millisecond) }
 func (w *world) describe() string {
 	state, _ := json.MarshalIndent(w.node.State(), "", " ")
 	n := w.nodeObject()
-	return fmt.Sprintf("calls: %s\nin use: %v attached: %v\nstate: %s\nevents: %v", strings.Join(w.guest.log(), ", "),
-		n.Status.VolumesInUse, n.Status.VolumesAttached, state, w.eventLines())
+	return fmt.Sprintf("calls: %s\nin use: %v attached: %v\nstate: %s\npods: %s\nevents: %v", strings.Join(w.guest.log(), ", "),
+		n.Status.VolumesInUse, n.Status.VolumesAttached, state, w.podLines(), w.eventLines())
+}
+
+// podLines are the pods that the API has, and those that the kubelet knows and how far it is with them.
+func (w *world) podLines() string {
+	var out []string
+	if l, err := w.client.CoreV1().Pods(namespace).List(w.ctx, metav1.ListOptions{}); err == nil {
+		for _, p := range l.Items {
+			out = append(out, fmt.Sprintf("%s in the API, to be deleted: %v", p.Name, p.DeletionTimestamp != nil))
+		}
+	}
+	w.node.mu.Lock()
+	l := w.node.life
+	w.node.mu.Unlock()
+	if l == nil {
+		return strings.Join(append(out, "no kubelet lives"), "; ")
+	}
+	out = append(out, fmt.Sprintf("pods known: %v, volumes: %v", l.pods.Ready(), l.volumes.Ready()))
+	l.pods.mu.RLock()
+	defer l.pods.mu.RUnlock()
+	for uid, e := range l.pods.pods {
+		out = append(out, fmt.Sprintf("%s known, assigned %v, phase %v", uid, e.assigned, e.phase))
+	}
+	return strings.Join(out, "; ")
 }
 
 func (w *world) eventLines() []string {
