@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -78,18 +79,32 @@ func (w *world) attachAndDetach(ctx context.Context) {
 			}
 		}
 	}
-	var list []v1.AttachedVolume
+	var list, unwanted []v1.AttachedVolume
 	changed := false
 	for _, a := range node.Status.VolumesAttached {
-		handle := string(a.Name)[len("kubernetes.io/csi/"+driverName+"^"):]
-		if want[handle] == "" && !slices.Contains(node.Status.VolumesInUse, a.Name) {
+		if handle := handleOf(a); want[handle] != "" || slices.Contains(node.Status.VolumesInUse, a.Name) {
+			delete(want, handle)
+			list = append(list, a)
+		} else {
+			unwanted = append(unwanted, a)
+		}
+	}
+	if len(unwanted) > 0 {
+		// First the kubelet may not count on them any more, then it is asked again: who says that a volume is in use and
+		// finds it attached after that has said so by now.
+		w.sayAttached(ctx, list)
+		if node, err = w.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{}); err != nil {
+			return
+		}
+	}
+	for _, a := range unwanted {
+		if slices.Contains(node.Status.VolumesInUse, a.Name) {
 			changed = true
-			w.guest.note("Detach", handle)
-			w.client.StorageV1().VolumeAttachments().Delete(ctx, attachmentName(handle), metav1.DeleteOptions{})
+			list = append(list, a)
 			continue
 		}
-		delete(want, handle)
-		list = append(list, a)
+		w.guest.note("Detach", handleOf(a))
+		w.client.StorageV1().VolumeAttachments().Delete(ctx, attachmentName(handleOf(a)), metav1.DeleteOptions{})
 	}
 	for handle, pv := range want {
 		if w.full.Load() {
@@ -105,12 +120,20 @@ func (w *world) attachAndDetach(ctx context.Context) {
 		list = append(list, v1.AttachedVolume{Name: uniqueName(handle)})
 	}
 	if changed {
-		if list == nil {
-			list = []v1.AttachedVolume{}
-		}
-		b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
-		w.client.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, b, metav1.PatchOptions{}, "status")
+		w.sayAttached(ctx, list)
 	}
+}
+
+func handleOf(a v1.AttachedVolume) string {
+	return strings.TrimPrefix(string(a.Name), "kubernetes.io/csi/"+driverName+"^")
+}
+
+func (w *world) sayAttached(ctx context.Context, list []v1.AttachedVolume) {
+	if list == nil {
+		list = []v1.AttachedVolume{}
+	}
+	b, _ := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": list}})
+	w.client.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, b, metav1.PatchOptions{}, "status")
 }
 
 // refuseAttachment leaves an attachment as the attacher does that was told that no more volumes fit.
