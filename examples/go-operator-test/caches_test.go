@@ -32,6 +32,9 @@ func cached(t *testing.T, o cache.Options) cache.Cache {
 			t.Error(err)
 		}
 	})
+	if !c.WaitForCacheSync(ctx) {
+		t.Fatal("the cache did not start")
+	}
 	return c
 }
 
