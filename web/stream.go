@@ -89,8 +89,16 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), stop: s.hub.ctx}
 	// A server that stops must not wait for a client that takes nothing.
-	unblock := context.AfterFunc(s.hub.ctx, func() { out.rc.SetWriteDeadline(time.Now().Add(lastLimit)) })
-	defer unblock()
+	unblocked := make(chan struct{})
+	unblock := context.AfterFunc(s.hub.ctx, func() {
+		defer close(unblocked)
+		out.rc.SetWriteDeadline(time.Now().Add(lastLimit))
+	})
+	defer func() {
+		if !unblock() {
+			<-unblocked // there is no connection any more once this handler has returned
+		}
+	}()
 
 	out.raw("retry: 1000\n\n")
 	if !known {

@@ -2,12 +2,15 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -164,4 +167,54 @@ func TestScaleOfWhatIsGone(t *testing.T) {
 	if _, still := f.defined().byGVR[schema.GroupVersionResource{Group: "dock.example.com", Version: "v1", Resource: "vaults"}]; still {
 		t.Fatal("it is still served")
 	}
+}
+
+// slowToCut is a connection whose deadline takes time to set, as it may on a busy machine.
+type slowToCut struct {
+	*httptest.ResponseRecorder
+	entered, release chan struct{}
+}
+
+func (c *slowToCut) SetReadDeadline(time.Time) error {
+	close(c.entered)
+	<-c.release
+	return nil
+}
+
+// lastByte is a body whose client goes away as it ends.
+type lastByte struct {
+	leave   func()
+	entered chan struct{}
+}
+
+func (b lastByte) Read([]byte) (int, error) {
+	b.leave()
+	<-b.entered
+	return 0, io.EOF
+}
+
+// TestClientLeavesWithItsLastByte: nothing is done to a connection once its handler has returned. Over HTTP/2 that was the end of the process.
+func TestClientLeavesWithItsLastByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &slowToCut{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+		ctx, leave := context.WithCancel(t.Context())
+		r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(lastByte{leave, w.entered}))
+		r.ContentLength = -1
+		x := &exchange{r: r, time: ctx, conn: http.NewResponseController(w)}
+		returned := false
+		go func() {
+			x.read()
+			returned = true
+		}()
+		<-w.entered
+		synctest.Wait()
+		if returned {
+			t.Error("the body is read, and its connection being cut still")
+		}
+		close(w.release)
+		synctest.Wait()
+		if !returned {
+			t.Error("it waits for more than that")
+		}
+	})
 }

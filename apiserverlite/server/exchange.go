@@ -70,8 +70,16 @@ func (x *exchange) read() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, tooLarge(maxBody)
 	}
-	stop := context.AfterFunc(x.time, func() { _ = x.conn.SetReadDeadline(time.Unix(1, 0)) }) // without deadlines the client is this process
-	defer stop()
+	cut := make(chan struct{})
+	stop := context.AfterFunc(x.time, func() {
+		defer close(cut)
+		_ = x.conn.SetReadDeadline(time.Unix(1, 0)) // without deadlines the client is this process
+	})
+	defer func() {
+		if !stop() {
+			<-cut // HTTP/2 has no connection to cut once its handler has returned, and panics
+		}
+	}()
 	var b []byte
 	var err error
 	if n := x.r.ContentLength; n >= 0 {

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -120,7 +121,7 @@ func TestCaches(t *testing.T) {
 func TestOwnedObjectIsMadeAgain(t *testing.T) {
 	c, ctx := direct(t), t.Context()
 	ns := namespace(t, c)
-	m, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme.Scheme, Metrics: metrics.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{ns: {}}}})
+	m, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme.Scheme, Metrics: metrics.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{ns: {}}}})
 	must(t, err)
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "owner"}}
 	asked := make(chan struct{}, 1000)
