@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -138,7 +139,10 @@ func (g *giver) givePorts() error {
 		return nil
 	}
 	if s.HealthCheckNodePort == 0 {
-		s.HealthCheckNodePort = g.freePort()
+		var err error
+		if s.HealthCheckNodePort, err = g.freePort(); err != nil {
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %v: %w", s.HealthCheckNodePort, err))
+		}
 		return nil
 	}
 	if err := g.take(s.HealthCheckNodePort); err != nil {
@@ -168,7 +172,10 @@ func (g *giver) portsOfNew() error {
 				}
 			}
 			if got == 0 {
-				got = g.freePort()
+				var err error
+				if got, err = g.freePort(); err != nil {
+					return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+				}
 			} else if err := g.takePort(i, got); err != nil {
 				return err
 			}
@@ -200,7 +207,10 @@ func (g *giver) portsOfUpdate() error {
 		case p.NodePort == 0 && !g.wantsNodePorts():
 			continue
 		case p.NodePort == 0:
-			p.NodePort = g.freePort()
+			var err error
+			if p.NodePort, err = g.freePort(); err != nil {
+				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+			}
 		case !had.Has(p.NodePort) && !taken.Has(p.NodePort):
 			if err := g.takePort(i, p.NodePort); err != nil {
 				return err
@@ -238,7 +248,7 @@ func (g *giver) take(port int32) error {
 }
 
 // freePort is any that no other service has. A dry run gives ports that nobody can have, as upstream's does.
-func (g *giver) freePort() int32 {
+func (g *giver) freePort() (int32, error) {
 	port := int32(lastNodePort + 1)
 	if !g.a.DryRun {
 		port = firstNodePort + rand.Int32N(lastNodePort-firstNodePort)
@@ -251,10 +261,13 @@ func (g *giver) freePort() int32 {
 			port = firstNodePort
 		}
 		if !g.ports.Has(port) {
-			break
+			g.ports.Insert(port)
+			g.given = append(g.given, port)
+			return port, nil
 		}
 	}
-	g.ports.Insert(port)
-	g.given = append(g.given, port)
-	return port
+	return 0, errPortsTaken
 }
+
+// errPortsTaken has upstream's words.
+var errPortsTaken = errors.New("range is full")

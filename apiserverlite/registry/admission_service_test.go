@@ -53,6 +53,24 @@ func TestServicesGetAddressesAndPortsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// TestNoPortIsLeft: a service is refused rather than given a port that another one has.
+func TestNoPortIsLeft(t *testing.T) {
+	greedy := serviceOf(t, `{metadata: {name: greedy, namespace: ns}, spec: {type: NodePort}}`)
+	for port := int32(30000); port <= 32767; port++ {
+		greedy.Spec.Ports = append(greedy.Spec.Ports, corev1.ServicePort{NodePort: port})
+	}
+	a, world := reg(t).Admission(), memory{corev1.Resource("services"): {greedy}}
+	late := `{metadata: {name: late, namespace: ns}, spec: {type: NodePort, ports: [{port: 80}]}}`
+	if err := admit(t, a, "services", serviceOf(t, late), nil, world); err == nil || !strings.Contains(err.Error(), "failed to allocate a nodePort: range is full") {
+		t.Errorf("with all ports taken: %v", err)
+	}
+	greedy.Spec.Ports = greedy.Spec.Ports[1:]
+	s := serviceOf(t, late)
+	if err := admit(t, a, "services", s, nil, world); err != nil || s.Spec.Ports[0].NodePort != 30000 {
+		t.Errorf("with one port left: %+v, %v", s.Spec.Ports, err)
+	}
+}
+
 func TestHeadlessServicesGetNoAddress(t *testing.T) {
 	a := reg(t).Admission()
 	for doc, families := range map[string]int{

@@ -31,9 +31,9 @@ func (r *Registry) Bootstrap() []runtime.Object {
 	return out
 }
 
-// theAPI is the service by which pods would reach the API. Its address is the first of the default network, as with kubeadm.
+// theAPI is the service by which pods would reach the API. Its address is the first of the network, as with kubeadm.
 func theAPI() *corev1.Service {
-	const address = "10.96.0.1"
+	address := serviceNetwork.Addr().Next().String()
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
 		Spec: corev1.ServiceSpec{ClusterIP: address, ClusterIPs: []string{address}, Type: corev1.ServiceTypeClusterIP,

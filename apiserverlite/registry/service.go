@@ -88,7 +88,7 @@ func dropOfOtherTypes(s, old *core.Service) {
 			now.Ports[i].NodePort = 0
 		}
 	}
-	if hasHealthPort(old) && !hasHealthPort(s) && now.HealthCheckNodePort == was.HealthCheckNodePort {
+	if serviceutil.NeedsHealthCheck(old) && !serviceutil.NeedsHealthCheck(s) && now.HealthCheckNodePort == was.HealthCheckNodePort {
 		now.HealthCheckNodePort = 0
 	}
 	if balanced := core.ServiceTypeLoadBalancer; was.Type == balanced && now.Type != balanced {

@@ -19,8 +19,6 @@ func hasNodePorts(s *core.Service) bool {
 	return s.Spec.Type == core.ServiceTypeNodePort || s.Spec.Type == core.ServiceTypeLoadBalancer
 }
 
-func hasHealthPort(s *core.Service) bool { return serviceutil.NeedsHealthCheck(s) }
-
 func nodePorts(s *core.Service) sets.Set[int32] {
 	out := sets.New[int32]()
 	for _, p := range s.Spec.Ports {
@@ -57,7 +55,7 @@ func keepAddresses(s, old *core.Service) {
 			}
 		}
 	}
-	if hasHealthPort(s) && hasHealthPort(old) && now.HealthCheckNodePort == 0 {
+	if serviceutil.NeedsHealthCheck(s) && serviceutil.NeedsHealthCheck(old) && now.HealthCheckNodePort == 0 {
 		now.HealthCheckNodePort = was.HealthCheckNodePort
 	}
 }

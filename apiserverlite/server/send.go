@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"k8s.io/utils/clock"
 )
 
 // mostPlain is the size up to which nothing is compressed.
@@ -27,7 +25,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, contentT
 	}
 	var to io.Writer = w
 	if size > gathered {
-		long := patient{w, newStall(clock.RealClock{}, w)}
+		long := patient{w, newStall(s.wall, w)}
 		defer long.stall.stop()
 		to = long
 	}

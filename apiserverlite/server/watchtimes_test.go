@@ -113,7 +113,7 @@ func TestLongAnswerUnread(t *testing.T) {
 					r := httptest.NewRequest(http.MethodGet, "/", nil)
 					r.Header.Set("Accept-Encoding", accept)
 					began := time.Now()
-					new(Server).send(&deaf{httptest.NewRecorder(), make(chan struct{})}, r, http.StatusOK, typeJSON, parts...)
+					(&Server{wall: clock.RealClock{}}).send(&deaf{httptest.NewRecorder(), make(chan struct{})}, r, http.StatusOK, typeJSON, parts...)
 					if took := time.Since(began); took != watchStall {
 						t.Fatalf("given up after %s", took)
 					}

@@ -81,19 +81,14 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	run := func(f func()) {
-		wg.Go(func() {
-			f()
-		})
-	}
 	c.typed = c.env.Informers.WaitForCacheSyncWithContext(ctx).Synced
 	ready := make(chan struct{})
-	run(func() { c.watch(ctx, ready) })
+	wg.Go(func() { c.watch(ctx, ready) })
 	select {
 	case <-ready:
 	case <-ctx.Done():
 		return
 	}
-	run(func() { control.Work(ctx, c.env, workers, c.deletes, c.attemptToDelete) })
-	run(func() { control.Work(ctx, c.env, 1, c.orphans, c.attemptToOrphan) })
+	wg.Go(func() { control.Work(ctx, c.env, workers, c.deletes, c.attemptToDelete) })
+	wg.Go(func() { control.Work(ctx, c.env, 1, c.orphans, c.attemptToOrphan) })
 }

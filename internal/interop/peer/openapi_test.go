@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -95,28 +94,15 @@ func openAPI(t *testing.T, s corpus.Server, path, gv string) map[string]any {
 
 func document(t *testing.T, s corpus.Server, path string) (map[string]any, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+	a, err := send(t.Context(), s, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "application/json")
-	if s.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+s.Token)
+	doc, ok := a.Object.(map[string]any)
+	if a.Code != http.StatusOK || !ok {
+		return nil, fmt.Errorf("%d %s", a.Code, a.Raw)
 	}
-	resp, err := s.Client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%d %s", resp.StatusCode, b)
-	}
-	if err != nil {
-		return nil, err
-	}
-	var doc map[string]any
-	return doc, json.Unmarshal(b, &doc)
+	return doc, nil
 }
 
 // at goes down into maps. What is not there is empty.
