@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 )
 
 // Governs tells whether a quota looks at an object at all.
@@ -41,15 +40,29 @@ func podInScope(p *corev1.Pod, scope corev1.ResourceQuotaScope, op corev1.ScopeS
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return p.Spec.ActiveDeadlineSeconds == nil
 	case corev1.ResourceQuotaScopeBestEffort:
-		return qos.GetPodQOS(p) == corev1.PodQOSBestEffort
+		return bestEffort(p)
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return qos.GetPodQOS(p) != corev1.PodQOSBestEffort
+		return !bestEffort(p)
 	case corev1.ResourceQuotaScopePriorityClass:
 		return matches(named(p.Spec.PriorityClassName), op, values)
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return looksElsewhere(p.Spec.Affinity)
 	}
 	return false
+}
+
+// bestEffort is the pod's quality of service: it asks for no processor and no memory. Upstream's own function for it is the
+// registry's to use, and the controllers reckon here as well.
+func bestEffort(p *corev1.Pod) bool {
+	requests, limits := PodSums(p)
+	for _, list := range []corev1.ResourceList{requests, limits} {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if q := list[name]; q.Sign() > 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // looksElsewhere tells whether a pod is placed by the pods of other namespaces.
